@@ -26,5 +26,5 @@ def automatic_repairs() -> str:
 
 def _row(one: AutomaticRepair) -> str:
     first = "; ".join(known.says for known in one.first)
-    cells = (f"`{one.command}`", one.when, first, one.worse, one.often, one.person)
+    cells = (f"`{one.command}`", one.when, first, one.worse, one.pace.describe(), one.person)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

@@ -14,14 +14,15 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.checkpoint import _MapWriter
 from zvault.blockstore.format import BLOCK_SIZE, SEGMENT_SLOTS, SEGMENT_TABLE, SLOT_SIZE
 from zvault.blockstore.map.map_part import PART_BLOCKS, PART_RUNS, MapPart
+from zvault.blockstore.map.map_writer import MapWriter
 from zvault.blockstore.options import EngineOptions
 from zvault.blockstore.recovery import create_store
 from zvault.object_store.interface import ObjectStore
@@ -39,7 +40,7 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
     engine = attach_store(store, prefix, EngineOptions(journal, uploads=0), "bench")
     root, per_part, per_segment = engine.blocks.root, PART_BLOCKS // RECORD, SEGMENT_SLOTS // RECORD
     order = np.random.default_rng(6).permutation(PARTS_A_TIB * per_part)
-    writer = _MapWriter(engine.checkpoints)
+    writer = MapWriter(store, prefix, root, root.epoch, engine.changed)
     for part in range(PARTS_A_TIB):
         runs = np.zeros(per_part, PART_RUNS)
         runs["start"] = np.arange(per_part) * RECORD
@@ -47,7 +48,7 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
         place = order[part * per_part : (part + 1) * per_part]
         runs["segment"], runs["slot"] = place // per_segment + 1, place % per_segment * RECORD
         engine.blocks.stage(part, MapPart(runs))
-        writer.part(part, MapPart(runs).as_bytes())
+        writer.add(MapPart(runs).as_bytes(), partial(engine.blocks.stored, part))
     writer.flush()
     root.parts[:] = np.tile(root.parts[:PARTS_A_TIB], tib)
     segments = len(order) // per_segment * tib

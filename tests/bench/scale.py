@@ -41,7 +41,7 @@ from zvault.ops.retention.vault_holds import note_held, plan_holds
 from zvault.system.process.runner import HostRunner, ProcessResult
 from zvault.zfs.client import Zfs
 from zvault.zfs.parse_listing import SENT
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 
 HOURS = 400
 """Moments from which those that have snapshots of their own have some."""

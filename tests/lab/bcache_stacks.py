@@ -15,8 +15,8 @@ from world import shell as sh
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 BCACHE = Path("/sys/block/bcache0/bcache")
 MIB = 1 << 20
@@ -92,7 +92,7 @@ class Cached:
                 "cache": {"bcache": cache or self.cache, **self.settings},
             }
         )
-        leases = HostLeaseStore(LEASES)
+        leases = RecordStore(LEASES)
         queue = QueueSettings(read_ahead_kb=64)
         return DeviceStack("cold", [device], queue, runner or HostRunner(), PATHS, leases, create=create)
 

@@ -11,6 +11,7 @@ if os.environ.get("ZVAULT_LAB"):
     sys.path[:] = [folder for folder in sys.path if folder != str(Path(__file__).parents[2])]
     from report_to_host import (  # noqa: F401
         pytest_collection_finish,
+        pytest_collection_modifyitems,
         pytest_collectreport,
         pytest_runtest_logreport,
         pytest_runtest_makereport,

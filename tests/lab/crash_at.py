@@ -181,13 +181,13 @@ def wrap() -> None:
     from zvault.daemon.history import RunHistory
     from zvault.daemon.job_runner import JobRunner
     from zvault.system import logind, tasks
-    from zvault.system.host_lease_store import HostLeaseStore
     from zvault.system.process.json_child import JsonChild
+    from zvault.system.record_store import RecordStore
 
     JsonChild.ask = asking(JsonChild.ask)
     JsonChild.tell = telling(JsonChild.tell)
-    HostLeaseStore.put = before(lambda _, name, data: f"lease put {name}", HostLeaseStore.put)
-    HostLeaseStore.drop = before(lambda _, name: f"lease drop {name}", HostLeaseStore.drop)
+    RecordStore.put = before(lambda _, name, data: f"lease put {name}", RecordStore.put)
+    RecordStore.drop = before(lambda _, name: f"lease drop {name}", RecordStore.drop)
     RunHistory.begin = before(lambda *_: "history begin", RunHistory.begin)
     RunHistory.end = before(lambda *_: "history end", RunHistory.end)
     logind._call = before(lambda member, *_: f"logind {member}", logind._call)

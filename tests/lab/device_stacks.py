@@ -22,8 +22,8 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.device_state import DeviceState
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner, ProcessResult
+from zvault.system.record_store import RecordStore
 
 PATHS = Paths()
 DEVICES = PATHS.run / "device"
@@ -52,7 +52,7 @@ def leftovers() -> dict[str, object]:
     found = {
         "connected": connected(),
         "units": running_units(),
-        "leases": HostLeaseStore(LEASES).names(),
+        "leases": RecordStore(LEASES).names(),
         "files": files,
         "servers": sh("pgrep -a nbdkit", check=False).splitlines(),
     }
@@ -92,7 +92,7 @@ def stack_of(
 ) -> DeviceStack:
     devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
     settings = settings or QueueSettings()
-    return DeviceStack(vault, devices, settings, HostRunner(), PATHS, HostLeaseStore(LEASES), create=True)
+    return DeviceStack(vault, devices, settings, HostRunner(), PATHS, RecordStore(LEASES), create=True)
 
 
 def patient_stack_of(*specs: str, **more: Any) -> DeviceStack:
@@ -178,7 +178,7 @@ class MortalRunner(HostRunner):
         return await super().run(argv, **options)
 
 
-class MortalLeases(HostLeaseStore):
+class MortalLeases(RecordStore):
     """Dies before or after a lease is written or dropped."""
 
     moment: Moment

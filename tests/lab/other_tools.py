@@ -1,9 +1,10 @@
-"""bzfs and zfs-autobackup as they are, zrepl and znapzend by what they leave: backups that other tools make."""
+"""bzfs and zfs-autobackup as they are, zrepl and znapzend by what they did: backups that other tools make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -111,20 +112,20 @@ class Autobackup(Tool):
         python("from zfs_autobackup.ZfsAutobackup import cli; sys.exit(cli())", *words, "lab", "cold/mirror")
 
 
-def newest_common(source: str, target: str, prefix: str = "") -> str:
-    """By GUID, as a snapname of the source; of those whose names begin so."""
+def newest_common(source: str, target: str) -> str:
+    """By GUID, as a snapname of the source."""
     there = {get(f"{target}@{one}", "guid") for one in snapshots(target)}
-    ours = [one for one in snapshots(source) if one.startswith(prefix)]
-    return [one for one in ours if get(f"{source}@{one}", "guid") in there][-1]
+    return [one for one in snapshots(source) if get(f"{source}@{one}", "guid") in there][-1]
 
 
 @dataclass
 class Zrepl(Tool):
-    """A stand-in for a push job "lab" with a sink: zrepl.github.io, "Replication" and "Overview & Terminology".
+    """A stand-in for a push job "push" of the client "lab" into a sink "sink", as zrepl 0.7.0 did by hand.
 
     Its sender keeps the last common snapshot by a bookmark, the replication cursor, and what is on its way by a step
-    hold; the receiver holds what it received last. Datasets between the sink's root and a replica are placeholders. The
-    base is the newest common snapshot by GUID, whoever made it.
+    hold; the receiver holds what it received last, in the name of its own job. Datasets between the sink's root and a
+    replica are placeholders. The base is the newest common snapshot by GUID, whoever made it, and every one after it is
+    a step of its own. Both lists of its keep rules name its own snapshots: it destroys all others that nobody holds.
     """
 
     replica: str = "cold/sink/lab/tank/data"
@@ -142,30 +143,45 @@ class Zrepl(Tool):
         sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
         for path in TREE:
             source, target = SOURCE + path, self.replica + path
-            self._send(source, target, new)
+            if self.runs == 1:
+                self._send(source, target, "", new)
+                continue
+            there = snapshots(source)
+            steps = there[there.index(newest_common(source, target)) :]
+            for base, step in pairwise(steps):
+                self._send(source, target, base, step)
+        for path in TREE:
+            self._prune(SOURCE + path)
+            self._prune(self.replica + path)
 
-    def _send(self, source: str, target: str, new: str) -> None:
-        sh("zfs", "hold", "zrepl_STEP_J_lab", f"{source}@{new}")
-        base = newest_common(source, target) if self.runs > 1 else None
-        words = f"-i '@{base}'" if base is not None else ""
+    def _send(self, source: str, target: str, base: str, new: str) -> None:
+        sh("zfs", "hold", "zrepl_STEP_J_push", f"{source}@{new}")
+        words = f"-i '@{base}'" if base else ""
         shell(f"zfs send {words} '{source}@{new}' | zfs receive -s -u '{target}'")
         guid = int(get(f"{source}@{new}", "guid"))
-        sh("zfs", "bookmark", f"{source}@{new}", f"{source}#zrepl_CURSOR_G_{guid:016x}_J_lab")
-        sh("zfs", "hold", "zrepl_last_received_J_lab", f"{target}@{new}")
+        mark = f"zrepl_CURSOR_G_{guid:016x}_J_push"
+        sh("zfs", "bookmark", f"{source}@{new}", f"{source}#{mark}")
+        sh("zfs", "hold", "zrepl_last_received_J_sink", f"{target}@{new}")
         if source in self.last:
-            old, mark = self.last[source].split()
-            sh("zfs", "destroy", f"{source}#{mark}")
-            sh("zfs", "release", "zrepl_last_received_J_lab", f"{target}@{old}")
-        self.last[source] = f"{new} zrepl_CURSOR_G_{guid:016x}_J_lab"
-        sh("zfs", "release", "zrepl_STEP_J_lab", f"{source}@{new}")
+            old, old_mark = self.last[source].split()
+            sh("zfs", "destroy", f"{source}#{old_mark}")
+            sh("zfs", "release", "zrepl_last_received_J_sink", f"{target}@{old}")
+        self.last[source] = f"{new} {mark}"
+        sh("zfs", "release", "zrepl_STEP_J_push", f"{source}@{new}")
+
+    def _prune(self, dataset: str) -> None:
+        for snapshot in snapshots(dataset):
+            if not snapshot.startswith(self.prefix) and get(f"{dataset}@{snapshot}", "userrefs") == "0":
+                sh("zfs", "destroy", f"{dataset}@{snapshot}")
 
 
 @dataclass
 class Znapzend(Tool):
-    """A stand-in for a plan as znapzendzetup(1) writes it: into properties of the source, which come with the stream.
+    """A stand-in for a plan as znapzendzetup(1) writes it, into properties of the source: znapzend after 0.23.6.
 
-    It makes no hold and no bookmark, goes by snapshots with names of its own form only (lastAndCommonSnapshots in
-    lib/ZnapZend/ZFS.pm), sends with ``-I`` from there, others' snapshots with it, and receives with ``-F``.
+    It makes no hold and no bookmark. The base is the newest snapshot whose name both sides have, whoever made it. It
+    sends with ``-I`` from there, others' snapshots with it and no properties, and receives with ``-F`` and without
+    ``-u``, so that the replica is mounted. Each snapshot that was sent says so on the source.
     """
 
     replica: str = "cold/mirror/data"
@@ -174,15 +190,17 @@ class Znapzend(Tool):
     def set_up(self) -> None:
         sh("zfs", "create", "cold/mirror")
         for name, value in {
-            "src_plan": "1hour=>1day",
-            "dst_0": self.replica,
-            "dst_0_plan": "1week=>1day",
+            "src_plan": "1hours=>1days",
+            "dst_a": self.replica,
+            "dst_a_plan": "1weeks=>1days",
+            "dst_a_mbuffer": "off",
             "tsformat": "%Y-%m-%d-%H%M%S",
             "recursive": "on",
             "enabled": "on",
             "mbuffer": "off",
             "pre_znap_cmd": "off",
             "post_znap_cmd": "off",
+            "zend_delay": "0",
         }.items():
             sh("zfs", "set", f"org.znapzend:{name}={value}", SOURCE)
 
@@ -192,9 +210,10 @@ class Znapzend(Tool):
         sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
         for path in TREE:
             source, target = SOURCE + path, self.replica + path
-            words = f"-I '@{newest_common(source, target, self.prefix)}'" if self.runs > 1 else ""
-            shell(f"zfs send {words} '{source}@{new}' | zfs receive -u -F '{target}'")
-            sh("zfs", "set", "org.znapzend:dst_0_synced=1", f"{source}@{new}")
+            words = f"-I '@{newest_common(source, target)}'" if self.runs > 1 else ""
+            shell(f"zfs send {words} '{source}@{new}' | zfs receive -F '{target}'")
+            for said in (f"dst_a={target}", "dst_a_synced=1"):
+                sh("zfs", "set", f"org.znapzend:{said}", f"{source}@{new}")
 
 
 def holds(*datasets: str) -> set[str]:

@@ -42,6 +42,11 @@ class Doubts:
     def takes(self, name: str, reports: list[pytest.TestReport]) -> bool:
         """Whether a test's reports are kept back."""
         failed = any(report.failed for report in reports)
+        if self.second and name not in self.places:  # what a doubtful one goes on from: it has passed already
+            if failed:
+                self.reports[name] = reports
+                self.unsteady.append(name)
+            return True
         if self.second:
             self.told.add(name)
             if not failed:
@@ -64,7 +69,8 @@ class Doubts:
 
     def tell(self, session: pytest.Session) -> None:
         """Have those count that were not run again, for whatever reason."""
-        for name, reports in self.reports.items():
+        for name in self.places:
+            reports = self.reports[name]
             if name not in self.told:
                 forward(session, reports)
 
@@ -79,6 +85,8 @@ class Doubts:
             terminal.section(f"the first time: {len(twice)} failed, and once more in a second guest", sep="!")
         for name in twice:
             self._failure(name, terminal)
+        for name in [*self.unsteady, *twice]:  # once more at the end: a log's middle is the first to be cut
+            terminal.write_line(f"{name} the first time: {crash_message(self.reports[name])}")
 
     def _failure(self, name: str, terminal: pytest.TerminalReporter) -> None:
         terminal.section(name, sep="_")
@@ -88,6 +96,13 @@ class Doubts:
                 for title, text in report.sections:
                     terminal.section(title, sep="-")
                     terminal.write_line(text)
+
+
+def crash_message(reports: list[pytest.TestReport]) -> str:
+    """What the first failure of a test was, in words."""
+    failed = next(report for report in reports if report.failed)
+    crash = getattr(failed.longrepr, "reprcrash", None)
+    return crash.message if crash else failed.longreprtext.strip().rpartition("\n")[2]
 
 
 def forward(session: pytest.Session, reports: list[pytest.TestReport]) -> None:
@@ -127,8 +142,10 @@ class Replay:
 
     def collected(self, names: list[str]) -> None:
         """Count parameters as tests of their own."""
-        if not self.doubts.second:
-            self.session.testscollected += len(names) - len(self.expected)
+        if self.doubts.second:
+            return
+        self.guest.collected = names
+        self.session.testscollected += len(names) - len(self.expected)
         where = self.expected
         self.expected = {
             name: where.get(name) or where.get(name.partition("[")[0], (name, 0, name)) for name in names

@@ -26,6 +26,8 @@ _began = {"wall": time.time(), "uptime": time.monotonic()}
 _sender: list[pytest.Config] = []
 RECORDED = Path("/dev/shm/zvault-branches/test")
 """Where a run is recorded (branch_recorder.py): touched as each test begins."""
+BACKWARDS = "ZVAULT_LAB_BACKWARDS"
+"""Set to run the last test first."""
 
 
 def send(message: dict[str, Any]) -> None:
@@ -35,6 +37,13 @@ def send(message: dict[str, Any]) -> None:
             file.write(json.dumps(message) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Turn the tests round where that is asked for: one that goes on from another then comes before it."""
+    if os.environ.get(BACKWARDS):
+        items.reverse()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -5,8 +5,8 @@ the source, and replays the reports that come from the guest. At its top level a
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
 `"peer-system": "debian12"` to have that be an older system,
 `"alone": True` for a CPU that it shares with no other guest, `"peers": True` for the benchmarks' tools from PyPI in
-/share/peers, `"s3-servers": True` for S3 servers that are not Ceph in /share/s3-servers, or `LAB = {"where": "host"}`
-to be an ordinary module.
+/share/peers, `"s3-servers": True` for S3 servers that are not Ceph in /share/s3-servers, `"in_order": True` if its
+tests go on from what those before them left, or `LAB = {"where": "host"}` to be an ordinary module.
 """
 
 import json
@@ -28,6 +28,7 @@ import pytest
 from collect_modules import LAB, LabItem, LabModule, settings
 from recording import RECORD_TO, RecordedModule
 from replay_reports import Doubts, Location, Replay, stop_if_asked
+from report_to_host import BACKWARDS
 
 TEST_TIMEOUT_S = 900
 MODULE_TIMEOUT_S = 900
@@ -65,6 +66,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         metavar="SEED",
         help="run the lab's modules, and the tests of each, in an order drawn from this number",
+    )
+    parser.addoption(
+        "--backwards",
+        action="store_true",
+        help="run the tests of each module from the last to the first, but for modules that say in_order: what fails"
+        " goes on from a test before it",
     )
     parser.addoption(
         "--record",
@@ -117,6 +124,8 @@ class Guest:
         self.module, self.names, self.expected, self.config = module, names, expected, config
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.process: subprocess.Popen[bytes] | None = None
+        self.collected: list[str] = []
+        """The tests with their parameters, in their order, once the guest has said them."""
         self.stopped = False
         self.seconds = 0.0
         self.usage: dict[str, float] = {}
@@ -131,11 +140,13 @@ class Guest:
         options = [f"--{name}={wanted[name]}" for name in ("mem", "init", "peer-system") if name in wanted]
         options += [f"--{name}" for name in ("peer", "alone") if wanted.get(name)]
         verbose = self.config.get_verbosity()
+        backwards = self.config.getoption("backwards", False) and not wanted.get("in_order")
         return [
             *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
             *(f"--timeout={self.timeout}", f"--share={share}", f"--usage={share}/usage"),
             "--env=ZVAULT_LAB_REPORTS=/share/reports",
             *(f"--env={name}={value}" for name in PASSED_ON if (value := os.environ.get(name))),
+            *([f"--env={BACKWARDS}=1"] if backwards else []),
             "--",
             *("python3", "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}"),
             *(
@@ -255,15 +266,24 @@ def in_order(guests: list[Guest], seed: int | None) -> list[Guest]:
 
 
 def second_guests(guests: list[Guest], doubts: Doubts, config: pytest.Config) -> list[Guest]:
-    """For the tests that failed, of each module."""
-    of: dict[LabModule, dict[str, Location]] = {}
+    """For the tests that failed, of each module, and those that they go on from."""
+    second: list[Guest] = []
     for guest in guests:
-        found = {
+        failed = {
             name: at for name, at in doubts.places.items() if name.startswith(f"{guest.module.nodeid}::")
         }
-        if found:
-            of[guest.module] = found
-    return [Guest(module, list(expected), expected, config) for module, expected in of.items()]
+        if failed:
+            names = list(failed)
+            if settings(guest.module.path).get("in_order"):
+                names = names_up_to_last(guest.collected, names)
+            second.append(Guest(guest.module, names, failed, config))
+    return second
+
+
+def names_up_to_last(names: list[str], wanted: list[str]) -> list[str]:
+    """The tests of a module up to the last that is wanted: what those before it left is what it goes on from."""
+    places = [names.index(name) for name in wanted if name in names]
+    return names[: max(places) + 1] if places else wanted
 
 
 class Waiting:

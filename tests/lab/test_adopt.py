@@ -80,6 +80,24 @@ def test_a_replica_is_gone_on_with(it: World, made_by) -> None:
         assert snapshot_hashes(f"cold/mirror/{name}@{newest}") == snapshot_hashes(f"tank/{name}@{newest}")
 
 
+def test_a_stream_that_the_other_tool_did_not_finish_is_resumed(it: World) -> None:
+    """As zrepl leaves it, with a hold on the source, if it is stopped while it sends."""
+    zfs_only("tank/data", "cold/mirror")
+    noise(Path("/tank/data/home/new"), 6)
+    sh("zfs", "snapshot", "-r", "tank/data@zrepl_20261102_000000_000")
+    sh("zfs", "hold", "zrepl_STEP_J_push", "tank/data/home@zrepl_20261102_000000_000")
+    stream = "zfs send -i @2026-11-01-by-hand tank/data/home@zrepl_20261102_000000_000 | head -c 4M"
+    shell(f"{stream} | zfs receive -s -u cold/mirror/home", check=False)
+    assert get("cold/mirror/home", "receive_resume_token") != "-"
+    said = taken_up(it, "tank/data", "cold/mirror")
+    assert "tank/data/home into cold/mirror/home: resume\n" in said
+    done = ok("run", "data", "-j").json()
+    assert done.get("run", done)["bytes"] < 4 * MIB, "what was received of the 6 MiB is sent again"
+    now = snapshots("cold/mirror/home")
+    assert now[:2] == ["2026-11-01-by-hand", "zrepl_20261102_000000_000"]
+    assert snapshot_hashes(f"cold/mirror/home@{now[-1]}") == snapshot_hashes(f"tank/data/home@{now[-1]}")
+
+
 def test_and_the_other_tool_may_go_on_afterwards(it: World) -> None:
     sh("zfs", "create", "cold/mirror")
     syncoid("tank/data", "cold/mirror/data")

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,8 @@ from world import shell as sh
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner, ProcessResult
+from zvault.system.record_store import RecordStore
 
 LAB = {"mem": "4G", "timeout": 1000}
 
@@ -69,9 +70,7 @@ async def test_made_used_and_taken_down_clean(cached: Cached):
     began = time.monotonic()
     await cached.stack().up(said.append)
     assert said[-1] == "/dev/bcache0 is up already"
-    await DeviceStack("cold", [], QueueSettings(), HostRunner(), PATHS, HostLeaseStore(LEASES)).down(
-        said.append
-    )
+    await DeviceStack("cold", [], QueueSettings(), HostRunner(), PATHS, RecordStore(LEASES)).down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
     assert cached.holds(1, data)
     cleared()
@@ -219,6 +218,60 @@ async def test_a_dirty_device_is_not_run_without_its_cache(cached: Cached):
     assert kernel("state") == "dirty"
     await stack.down(quiet)
     assert cached.holds(1, data)
+
+
+@contextmanager
+def mapped(disk: str) -> Iterator[Callable[[bool], None]]:
+    """A mapping of a disk as BREAKABLE, and what has it answer errors only, or be as it was."""
+    sectors = sh(f"blockdev --getsz {disk}").strip()
+
+    def load(table: str) -> str:
+        return f'--table "0 {sectors} {table}"'
+
+    def breaks(broken: bool) -> None:
+        table = load("error" if broken else f"linear {disk} 0")
+        sh(f"dmsetup suspend --noflush {BREAKABLE.name} && dmsetup reload {BREAKABLE.name} {table}")
+        sh(f"dmsetup resume {BREAKABLE.name}")
+
+    sh(f"dmsetup create {BREAKABLE.name} {load(f'linear {disk} 0')}")
+    try:
+        yield breaks
+    finally:
+        sh(f"dmsetup remove --retry {BREAKABLE.name}")
+
+
+BREAKABLE = Path("/dev/mapper/breakable")
+
+
+async def test_a_cache_that_breaks_while_it_is_dirty_is_named_and_nothing_is_lost_once_it_is_back(
+    cached: Cached,
+):
+    with loop_device(cached.folder / "breakable") as disk, mapped(disk) as breaks:
+        stack = cached.stack(cache=str(BREAKABLE))
+        await stack.up(quiet)
+        data = cached.write(1)
+        assert kernel("state") == "dirty"
+        breaks(True)
+        said = sh("dd if=/dev/zero of=/dev/bcache0 bs=1M count=1 seek=32 conv=fsync 2>&1", check=False)
+        assert "Input/output error" in said
+        await becomes(stack, "gone", "bcache0 is gone")
+        await stack.down(quiet)
+        cleared()
+        assert not cached.holds(1, data)
+        for create in (True, False):
+            with pytest.raises(
+                DeviceGone, match=f"the cache {BREAKABLE} of /dev/nbd0 cannot be read"
+            ) as gone:
+                await cached.stack(cache=str(BREAKABLE), create=create).up(quiet)
+            assert "/dev/nbd0 is dirty" in gone.value.why
+            cleared()
+        breaks(False)
+        stack = cached.stack(cache=str(BREAKABLE), create=False)
+        await stack.up(quiet)
+        assert kernel("state") == "dirty"
+        await stack.down(quiet)
+        assert cached.holds(1, data)
+        cleared()
 
 
 class LateUdev(HostRunner):

@@ -25,9 +25,9 @@ from blockstore_lab import (  # fixtures among them
 from world import eventually, sh
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.garbage import ALLOWED_GARBAGE
 from zvault.blockstore.options import EngineOptions
 from zvault.blockstore.recovery import create_store
+from zvault.blockstore.segment_cleaner import ALLOWED_GARBAGE
 from zvault.object_store.metered_store import MeteredStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings

@@ -1,8 +1,8 @@
 """From another tool to zvault and back, nothing sent twice; a vault behind a vault, beside one, by disk, and back.
 
 bzfs and zfs-autobackup are the real ones (syncoid is in test_adopt). zrepl and znapzend are no packages of Debian's nor
-of PyPI's: of them these are stand-ins, which leave the names, holds, bookmarks and properties that their documentation
-tells of, and send as they do.
+of PyPI's: of them these are stand-ins, which leave the names, holds, bookmarks and properties that zrepl 0.7.0 and
+znapzend (after 0.23.6) left when they were run by hand, and send and prune as those did.
 """
 
 from __future__ import annotations

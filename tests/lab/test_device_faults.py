@@ -34,7 +34,7 @@ from zvault.config.profile import QueueSettings
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices import request_queue
 from zvault.devices.nbd import sockets, target
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_a_server_that_speaks_something_else(tmp_path: Path):
 
 async def test_a_lease_of_another_boot_means_nothing(tmp_path: Path):
     stack = stack_of(file_spec(tmp_path / "a"), size="64M")
-    HostLeaseStore(LEASES, boot_id="another").put(
+    RecordStore(LEASES, boot_id="another").put(
         "device/cold/0", {"spec": "x", "connections": 1, "serves": True, "number": 0, "pid": 1}
     )
     assert (await only_state(stack)).state == "down"
@@ -158,7 +158,7 @@ async def test_a_server_without_a_record(tmp_path: Path):
     """As when the leases were deleted: what nobody uses is cleared, what somebody uses is refused."""
     stack = stack_of(file_spec(tmp_path / "a"), size="64M")
     await stack.up(quiet)
-    HostLeaseStore(LEASES).drop("device/cold/0")
+    RecordStore(LEASES).drop("device/cold/0")
     state = await only_state(stack)
     assert state.state == "partial"
     assert "no record" in state.detail

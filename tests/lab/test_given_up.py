@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +33,8 @@ from zvault.core.errors import DeviceGone
 from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 from zvault.devices.stack import DeviceStack
 from zvault.ops.vaults.abandon_pool import abandon_pool
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.pool import Zpool
 
 LAB = {"mem": "4G", "timeout": 900}
@@ -58,9 +59,7 @@ def proxy(bucket: Bucket) -> Iterator[Proxy]:
 def stack_of(proxy: Proxy, key: str) -> DeviceStack:
     spec = f"zvault:{BUCKET}/{key} size={SIZE} endpoint={proxy.endpoint} region=default style=path"
     device = Device.model_validate({"nbd": f"{spec} credential=zvault.lab", "timeout": f"{TIMEOUT}s"})
-    return DeviceStack(
-        POOL, [device], QueueSettings(), HostRunner(), PATHS, HostLeaseStore(LEASES), create=True
-    )
+    return DeviceStack(POOL, [device], QueueSettings(), HostRunner(), PATHS, RecordStore(LEASES), create=True)
 
 
 def state() -> str:
@@ -116,7 +115,7 @@ def give_up(
 
     async def export() -> None:
         stack, zpool = stack_of(proxy, key), Zpool(HostRunner(), Path("/proc"))
-        await abandon_pool(POOL, zpool, stack, Meanwhile(exported), say)
+        await abandon_pool(POOL, zpool, stack, Meanwhile(exported), say, nullcontext)
         await stack.down(say)
 
     try:

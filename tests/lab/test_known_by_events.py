@@ -23,7 +23,7 @@ from zvault.core.snapshot_list import SnapshotList
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
-from zvault.zfs.kept_listings import KeptListings
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -101,7 +101,7 @@ def change(dice: random.Random, number: int) -> str:
     )
 
 
-class CountedListings(KeptListings):
+class CountedListings(ListingCacheFiles):
     """Counts the datasets whose snapshots were believed."""
 
     believed = 0
@@ -152,11 +152,11 @@ async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tan
 @pytest.mark.parametrize(
     "lose",
     [
-        "pkill -STOP -f change_chil[d]; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
-        "pkill -CONT -f change_chil[d]",
+        "pkill -STOP -f event_chil[d]; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
+        "pkill -CONT -f event_chil[d]",
         "zpool events -c",
         f"zfs set org.zvault:sent={'x' * 7000} tank/home",
-        "pkill -KILL -f change_chil[d]",
+        "pkill -KILL -f event_chil[d]",
         "zpool export tank && zpool import -d /var/lib/zvault-lab tank",
     ],
     ids=["overflow", "cleared", "too long", "killed", "imported"],
@@ -187,14 +187,14 @@ async def test_of_many_datasets_that_are_snapshotted_at_once_no_event_is_lost(ta
         assert ROOM.read_text() == "1024\n"
         lapses = client.lapses
         shell(
-            "pkill -STOP -f change_chil[d]; for n in 1 2 3; do zfs snapshot -r tank@$n; done; "
-            "pkill -CONT -f change_chil[d]"
+            "pkill -STOP -f event_chil[d]; for n in 1 2 3; do zfs snapshot -r tank@$n; done; "
+            "pkill -CONT -f event_chil[d]"
         )
         known = await client.tree("tank", sizes=False)
         assert client.lapses == lapses
         assert bare(known) == bare(await Zfs(HostRunner()).tree("tank"))
         assert [snap.snapname for snap in known.datasets["tank/n7"].snapshots] == ["1", "2", "3"]
-        shell("pkill -KILL -f change_chil[d]")
+        shell("pkill -KILL -f event_chil[d]")
         await client.tree("tank", sizes=False)
         feed._try_again = 0.0
         await client.tree("tank", sizes=False)

@@ -14,7 +14,7 @@ import world
 from vault_faults_world import PROFILE, status, tank_for_test  # noqa: F401
 from world import DISK, ctl, eventually, ok, sh, snapshots
 
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 LAB = {"mem": "3G", "timeout": 900}
 
@@ -220,6 +220,33 @@ def test_what_opens_a_device_as_it_appears_is_outlasted_or_named(tank):
     world.nothing_left()
 
 
+def test_a_server_that_dies_under_an_import_leaves_no_import_in_the_kernel(tank):
+    tank.start()
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    quick, tank.delay = tank.delay, "filter=delay rdelay=400ms"
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    up = subprocess.Popen(["zvaultctl", "vault", "up", "cold"], stderr=subprocess.PIPE, text=True)
+
+    def import_waits() -> bool:
+        return "D" in sh("ps", "-o", "state=", "-C", "zpool", check=False)
+
+    eventually("the import reads", import_waits)
+    sh("systemctl", "kill", "--signal=KILL", "zvault-device@cold-0")
+    said = up.communicate(timeout=60)[1]
+    assert up.returncode != 0
+    assert "lost its device" in said
+    # Not at the device's timeout, 20 s after it was lost.
+    eventually("no import is left", lambda: not import_waits(), seconds=5)
+    tank.delay = quick
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
 def put_in_place(image: Path, copy: Path) -> None:
     """Have another copy of the store where its server looks for it."""
     sh("cp", "--sparse=always", str(copy), str(image))
@@ -255,7 +282,7 @@ def test_what_is_noted_of_an_idle_pool_is_on_its_device(tank):
         began = read_committed()
         eventually("idle transaction groups", lambda: read_committed() > began + 10)
         (noted,) = Path("/var/lib/zvault/progress").glob("*")
-        txg = HostLeaseStore(noted.parent).get(noted.name)["txg"]
+        txg = RecordStore(noted.parent).get(noted.name)["txg"]
         labels = sh("zdb", "-lu", "/dev/nbd0")
         newest = max(map(int, re.findall(r"^\s*txg = (\d+)$", labels, re.M)))
         print(f"committed {read_committed()}, on the device {newest}, noted {txg}")

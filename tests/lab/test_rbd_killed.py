@@ -14,8 +14,8 @@ from world import eventually, sh
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.stack import DeviceStack
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 LAB = {"mem": "4G", "timeout": 2000}
 
@@ -32,7 +32,7 @@ def test_killed_at_any_moment(cluster: ceph.Cluster, way: str, verb: str):
     """With any of its tools on its way when zvault dies, the next start joins or clears what is there."""
     sh("rbd", "create", "--size", "64M", IMAGE)
     device = Device.model_validate({"rbd": IMAGE, "map": way, "timeout": "30s"})
-    stack = DeviceStack("cold", [device], QueueSettings(), HostRunner(), PATHS, HostLeaseStore(LEASES))
+    stack = DeviceStack("cold", [device], QueueSettings(), HostRunner(), PATHS, RecordStore(LEASES))
     seen = []
     for nth in range(1, 100, 2):
         if verb == "down":

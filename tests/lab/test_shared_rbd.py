@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import failover
 import failover_rbd
 import pytest
-from failover import Kind, fail, judge
+from failover import Kind, fail, judge_after_failures
 from failover_hosts import POOL, left_nothing, on, other
 from failover_rbd import Image, shared_image, watched
 from world import eventually, shell
@@ -89,8 +89,7 @@ def test_another_goes_on_with_a_run_whose_host_fails(
 
 
 def test_what_was_acknowledged_is_there(image: Image) -> None:
-    row = failover.Row(failover.KILLED, "peer")
-    judge(row, newest=4)
+    row = judge_after_failures(image)
     assert row.same, row
     assert row.scrub == "clean", row
     eventually("nobody has the lease", lambda: image.holder() == "")

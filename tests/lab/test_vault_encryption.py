@@ -357,6 +357,7 @@ def test_a_replica_may_stay_mounted_and_shows_what_the_newest_run_brought(below:
         write(f"/{PLAIN}/kid/more", "later")
         ok("run", "plain")
         assert Path("/srv/past/kid/more").read_text().startswith("later, line 0")
+        assert shell(f"{{ {script}\n}} 2>&1") == "", "it unmounts what is mounted, but what is open cannot be"
         assert held.readline() == "a tiny file, line by line\n"
     assert sorted(one.name for one in Path("/srv/past/kid/.zfs/snapshot").iterdir()) == snapshots(
         f"{THERE}/kid"

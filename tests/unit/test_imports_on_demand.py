@@ -84,7 +84,7 @@ def imported(*argv: str) -> set[str]:
     [
         ("zvault.daemon.app", "zvault.ops.run", DAEMON_SELDOM),
         ("zvault.daemon.main", "argparse", PROGRAM_SELDOM),
-        ("zvault.zfs.pool.change_child", "ctypes", {"asyncio", "dataclasses", "inspect", "subprocess"}),
+        ("zvault.zfs.pool.event_child", "ctypes", {"asyncio", "dataclasses", "inspect", "subprocess"}),
         ("zvault.cli.app", "typer", COMMAND_SELDOM),
     ],
 )

@@ -90,7 +90,7 @@ STANDS = {
     "zfs/client.py:tree_or_none": PASSES,
     "zfs/client.py:tree_around_damage": PASSES,
     "zfs/client.py:names_around_damage": PASSES,
-    "zfs/repair/damage_name_guard.py:permit_names": UNKNOWN,
+    "zfs/repair/damage_name_guard.py:_refuse_half": UNKNOWN,
 }
 """By caller, what it makes of a listing that is not whole."""
 

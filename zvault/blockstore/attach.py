@@ -127,7 +127,7 @@ def _open(engine: BlockEngine, root: CheckpointRoot, identity: bytes, say: Say) 
     gone = {key for key in rest.broken_off if find_key_numbers(key)[1] < engine.fence.epoch.number}
     if gone and engine.options.removes_at_once:
         engine.store.delete(sorted(gone))
-    engine.checkpoints.strays = [key for key in rest.strays if key not in gone]
+    engine.remover.strays = [key for key in rest.strays if key not in gone]
     _tell_of(rest, last, say)
     for number in range(engine.options.uploads):
         threading.Thread(target=_uploading, args=(engine,), name=f"upload-{number}", daemon=True).start()

@@ -1,7 +1,7 @@
 """Checkpoints: what the log said is taken into the map, and the map's changed parts and root are put into the store.
 
 A crash at any moment leaves the last root and everything that it needs. What two roots in a row do not need is removed
-after the second, unless a moment of the past needs it that is kept (kept_moments.py).
+after the second (remove_objects.py), unless a moment of the past needs it that is kept (kept_moments.py).
 """
 
 from __future__ import annotations
@@ -9,33 +9,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
-import xxhash
 
 from zvault.blockstore.format import (
     ZERO_SLOT,
     Segment,
-    find_key_numbers,
     make_checkpoint_key,
-    make_map_key,
-    make_segment_key,
 )
-from zvault.blockstore.kept_moments import KeptMoment, MomentNeeds, add_moment, select_kept_moments
+from zvault.blockstore.kept_moments import KeptMoment, add_moment, select_kept_moments
 from zvault.blockstore.log.log import SegmentLog
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART_BITS, PART_BLOCKS, PartChange
+from zvault.blockstore.map.map_writer import MAP_BYTES, MapReference, MapWriter
 from zvault.blockstore.map.past_bytes import count_past_bytes
 from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart
 from zvault.blockstore.map.usage import SegmentUsage
-from zvault.blockstore.recovery import list_checkpoint_keys
+from zvault.blockstore.remove_objects import ObjectRemover
 from zvault.core.policy.retention import KeepRules
 from zvault.object_store.interface import ObjectStore
 
-MAP_BYTES = 8 << 20
-"""An object of the map is put when it has so many."""
-KEYS_PER_REMOVAL = 1000
-"""Keys a request may remove: S3's bound."""
 MAP_WASTE = 2.0
 """So many bytes of the map may be stored for each that is live, and MAP_BYTES more, before parts are written anew."""
 
@@ -53,11 +47,11 @@ class Checkpoints:
         history: KeepRules | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        removes: bool = True,
+        remover: ObjectRemover | None = None,
     ) -> None:
         """``still_ours`` raises when another writer has the store. ``history``: see Options.
 
-        ``removes``: whether what nobody needs is removed with each checkpoint; else that is lock_keeper.py's.
+        ``remover`` removes with each checkpoint what nobody needs; None where that is lock_keeper.py's.
         """
         self.blocks = blocks
         self.usage = usage
@@ -66,15 +60,11 @@ class Checkpoints:
         self.still_ours = still_ours
         self.history = history
         self.clock = clock
-        self.removes = removes
+        self.remover = remover
         self.kept_before: list[KeptMoment] = []
         """The moments that the root before the newest kept."""
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
-        self.dying: list[int] = []
-        """Segments of which the last root needs nothing any more, nor a moment that is kept."""
-        self.strays: list[str] = []
-        """Objects that belong to nothing, found at the start."""
         self.taken = 0
 
     @property
@@ -102,7 +92,7 @@ class Checkpoints:
         with self.changed:
             upto = self.log.uploaded
             segments = [self.log.done[number] for number in range(root.applied + 1, upto + 1)]
-        writer = _MapWriter(self)
+        writer = MapWriter(self.store, self.prefix, root, root.epoch, self.changed)
         for part, change in self._changes(segments):
             self._apply(part, change, upto, writer)
         writer.flush()
@@ -130,13 +120,8 @@ class Checkpoints:
             dead = [number for number in self.usage.dead() if number <= upto]
         self.taken += 1
         self.kept_before = past_before
-        if not self.removes:
-            return
-        still = set(self._free(dead, MomentNeeds([*past_before, *root.past])))
-        self._remove([number for number in self.dying if number in still], past_before)
-        with self.changed:
-            dead = [number for number in dead if self.usage.size[number]]
-            self.dying = self._free(dead, MomentNeeds(root.past))
+        if self.remover is not None:
+            self.remover.remove_dead(dead, past_before, first=self.taken == 1)
 
     def _past(self, before: KeptMoment) -> list[KeptMoment]:
         """The moments that are kept from the root after this one on. Without rules they stay, and none is added."""
@@ -148,13 +133,6 @@ class Checkpoints:
             if self.history.empty
             else select_kept_moments(add_moment(past, before), self.history, self.clock())
         )
-
-    def _free(self, dead: list[int], needs: MomentNeeds) -> list[int]:
-        """Of dead segments those that no moment needs."""
-        numbers = np.array(dead, np.int64)
-        needed = needs.segments(numbers, self.usage.died[numbers])
-        free: list[int] = numbers[~needed].tolist()
-        return free
 
     def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, PartChange]]:
         """What these segments do to each part."""
@@ -170,7 +148,7 @@ class Checkpoints:
         for chosen in np.split(order, bounds):
             yield int(parts[chosen[0]]), _change(table[chosen], sequences[chosen])
 
-    def _apply(self, part: int, change: PartChange, upto: int, writer: _MapWriter) -> None:
+    def _apply(self, part: int, change: PartChange, upto: int, writer: MapWriter) -> None:
         with self.changed:
             known = self.blocks.known(part)
         if known is None:
@@ -182,9 +160,9 @@ class Checkpoints:
             self.usage.count(before, after)
             self.blocks.stage(part, made)
             self.blocks.overlay.settle(part, upto)
-        writer.part(part, made.as_bytes())
+        writer.add(made.as_bytes(), partial(self.blocks.stored, part))
 
-    def _rewrite(self, writer: _MapWriter) -> None:
+    def _rewrite(self, writer: MapWriter) -> None:
         """Write parts anew whose objects hold mostly what nobody needs."""
         root = self.blocks.root
         live = self._live_maps(root)
@@ -198,17 +176,24 @@ class Checkpoints:
             loaded, _ = self.blocks.fetch(part)
             with self.changed:
                 self.blocks.stage(part, loaded)
-            writer.part(part, loaded.as_bytes())
+            writer.add(loaded.as_bytes(), partial(self.blocks.stored, part))
         pages = np.flatnonzero((root.pages["map"] == worst[0]) & (root.pages["epoch"] == worst[1]))
         self.usage.changed.update(pages.tolist())
 
-    def _pages(self, writer: _MapWriter) -> None:
+    def _pages(self, writer: MapWriter) -> None:
         with self.changed:
             self.usage.note_dead(self.blocks.root.number + 1)
             changed, self.usage.changed = sorted(self.usage.changed), set()
             pages = [(page, self.usage.page_bytes(page)) for page in changed]
         for page, data in pages:
-            writer.page(page, data)
+            writer.add(data, partial(self._point_page, page))
+
+    def _point_page(self, page: int, ref: MapReference) -> None:
+        root = self.blocks.root
+        missing = page + 1 - len(root.pages)
+        if missing > 0:
+            root.pages = np.concatenate([root.pages, np.zeros(missing, MAP_REFERENCE)])
+        root.pages[page] = ref
 
     def _live_maps(self, root: CheckpointRoot) -> dict[tuple[int, int], int]:
         """Bytes of each of the map's objects that are needed."""
@@ -235,92 +220,6 @@ class Checkpoints:
         self.store.put(make_checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
         with self.changed:
             self.log.checkpoint = root.number
-
-    def _remove(self, segments: list[int], past_before: list[KeptMoment]) -> None:
-        root = self.blocks.root
-        keys = [make_segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
-        keys += self.strays
-        needs = MomentNeeds([*past_before, *root.past])
-        maps = [
-            key
-            for key, (_, died) in root.past_maps.items()
-            if died < root.number and not needs.map_object(key[0], died)
-        ]
-        keys += [make_map_key(self.prefix, *key) for key in maps]
-        if self.taken == 1:
-            keys += self._lost_maps()
-        keep = {make_checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
-        keep |= {
-            make_checkpoint_key(self.prefix, one.number, one.epoch) for one in (*past_before, *root.past)
-        }
-        listed = list_checkpoint_keys(self.store, self.prefix)
-        mine = make_checkpoint_key(self.prefix, root.number, root.epoch)
-        keys += [key for key in listed if key not in keep and key < mine]
-        if not keys:
-            return
-        self.still_ours()
-        for at in range(0, len(keys), KEYS_PER_REMOVAL):
-            self.store.delete(keys[at : at + KEYS_PER_REMOVAL])
-        self.strays = []
-        with self.changed:
-            self.usage.gone(segments)
-            for key in maps:
-                del root.past_maps[key]
-
-    def _lost_maps(self) -> list[str]:
-        """Objects of the map that a writer before this one left behind."""
-        root = self.blocks.root
-        known = {make_map_key(self.prefix, *key) for key in (*root.maps, *root.past_maps)}
-        mine = make_map_key(self.prefix, root.map_number + 1, 0)
-        listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
-        ours = [key for key in listed if key == make_map_key(self.prefix, *find_key_numbers(key))]
-        return [key for key in ours if key not in known and key < mine]
-
-
-class _MapWriter:
-    """Gathers changed parts and pages into objects, and has the map point to them."""
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.of = checkpoints
-        self.root = checkpoints.blocks.root
-        self._data = bytearray()
-        self._parts: list[tuple[int, int, int, int]] = []
-        self._pages: list[tuple[int, int, int, int]] = []
-
-    def part(self, part: int, data: bytes) -> None:
-        """Add one that is staged."""
-        self._add(self._parts, part, data)
-
-    def page(self, page: int, data: bytes) -> None:
-        """Add one of the usage."""
-        self._add(self._pages, page, data)
-
-    def _add(self, to: list[tuple[int, int, int, int]], index: int, data: bytes) -> None:
-        to.append((index, len(self._data), len(data), xxhash.xxh3_64_intdigest(data)))
-        self._data += data
-        if len(self._data) >= MAP_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put what there is."""
-        if not self._data:
-            return
-        number, epoch = self.root.map_number + 1, self.root.epoch
-        self.of.store.put(make_map_key(self.of.prefix, number, epoch), self._data)
-        with self.of.changed:
-            self.root.map_number = number
-            self.root.maps[number, epoch] = len(self._data)
-            for part, offset, length, digest in self._parts:
-                self.of.blocks.stored(part, (number, epoch, offset, length, digest))
-            for page, *where in self._pages:
-                self._point(page, (number, epoch, *where))
-        self._data, self._parts, self._pages = bytearray(), [], []
-
-    def _point(self, page: int, ref: tuple[int, ...]) -> None:
-        missing = page + 1 - len(self.root.pages)
-        if missing > 0:
-            self.root.pages = np.concatenate([self.root.pages, np.zeros(missing, MAP_REFERENCE)])
-        self.root.pages[page] = ref
 
 
 def _split(table: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,12 +18,6 @@ from zvault.blockstore.block_writer import BlockWriter
 from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.engine_state import DeviceClosed, EngineState, LogProgress
 from zvault.blockstore.format import BLOCK_SIZE, Superblock
-from zvault.blockstore.garbage import (
-    ALLOWED_GARBAGE,
-    COLLECTION_LAG_SHARE,
-    GarbageCollector,
-    choose_segments_to_clear,
-)
 from zvault.blockstore.known_position import SeenPosition, StorePosition
 from zvault.blockstore.lock_keeper import LockKeeper
 from zvault.blockstore.log.journal import Journal, JournalFailed
@@ -36,6 +30,13 @@ from zvault.blockstore.read.block_reader import BlockReader
 from zvault.blockstore.read.disk_cache import DiskCache
 from zvault.blockstore.read.slot_fetcher import SlotFetcher
 from zvault.blockstore.recovery import WriterEpoch
+from zvault.blockstore.remove_objects import ObjectRemover
+from zvault.blockstore.segment_cleaner import (
+    ALLOWED_GARBAGE,
+    COLLECTION_LAG_SHARE,
+    SegmentCleaner,
+    choose_segments_to_clear,
+)
 from zvault.blockstore.writer_fence import WriterFence, WriterFenced
 from zvault.core.errors import Busy
 from zvault.object_store.interface import Buffer, ObjectStore, StoreError
@@ -77,6 +78,7 @@ class BlockEngine:
         self.progress = LogProgress(self.state, self.log, journal, threads=threads > 0)
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = SegmentUsage()
+        self.remover = ObjectRemover(self.blocks, self.usage, self.changed, self.fence.look)
         self.checkpoints = Checkpoints(
             self.blocks,
             self.usage,
@@ -85,9 +87,9 @@ class BlockEngine:
             self.fence.look,
             options.history,
             options.clock,
-            removes=options.removes_at_once,
+            remover=self.remover if options.removes_at_once else None,
         )
-        self.collector = GarbageCollector(
+        self.cleaner = SegmentCleaner(
             self.blocks, self.log, self.progress, what.identity, self.changed, options.collect_rate
         )
         self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
@@ -217,7 +219,7 @@ class BlockEngine:
                 self.log.forget_spares()
             self.journal.forget_spares()
         due = self.checkpoints.due
-        waits = due > 0 or bool(self.checkpoints.dying)
+        waits = due > 0 or bool(self.remover.dying)
         if due >= self.options.checkpoint_segments or (waits and idle >= self.options.idle):
             self.checkpoint()
             self.collect()
@@ -287,7 +289,7 @@ class BlockEngine:
             for number in numbers:
                 if self.state.closing or self.checkpoints.due >= self.options.checkpoint_segments:
                     break
-                done += number not in self.collector.refused and self.collector.clear(number)
+                done += number not in self.cleaner.refused and self.cleaner.clear(number)
             return done
 
     def fail(self, error: StoreError) -> None:
@@ -324,7 +326,7 @@ class BlockEngine:
 
     def _troubles(self) -> str | None:
         seen, keeper = self.seen, self.keeper
-        told = (keeper.trouble if keeper else None, self.writer.trouble, self.collector.trouble)
+        told = (keeper.trouble if keeper else None, self.writer.trouble, self.cleaner.trouble)
         return next((one for one in told if one), seen.trouble if seen else None)
 
     def status(self) -> EngineStatus:
@@ -353,7 +355,7 @@ class BlockEngine:
                 "read_bytes": self.reader.read_bytes,
                 "uploaded_bytes": self.log.uploaded_bytes,
                 "fetched_bytes": self.fetcher.read_bytes,
-                "gc_moved_bytes": self.collector.moved_bytes,
+                "gc_moved_bytes": self.cleaner.moved_bytes,
                 "checkpoints": self.checkpoints.taken,
                 "map_memory": self.blocks.memory_used,
                 "trouble": str(self.failure) if self.failure is not None else self._troubles(),

@@ -14,7 +14,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import ToolMissing
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered_store import MeteredStore
-from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+from zvault.object_store.request_budget import RequestBudget
 from zvault.object_store.retrying_store import RetryingStore
 from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import find_keys_file
@@ -76,16 +76,22 @@ def reach_store(
     settings = open_keys_by(make_s3_settings(spec), opener)
     if bound is not None:
         settings = replace(settings, read_seconds=bound)
-    counted = MeteredStore(open_bare_store(settings, spec))
+    counted = open_metered_store(settings, spec, stopping)
+    patient = RetryingStore(counted, stopping=stopping, say=say, bound=bound)
+    if key is None:
+        return ReachedStore(patient, counted, counted)
+    objects = encrypt_store(patient, spec.key, key, say)
+    return ReachedStore(patient, counted, objects.over(counted), objects)
+
+
+def open_metered_store(
+    settings: S3Settings, spec: BlockstoreServer, stopping: threading.Event
+) -> MeteredStore:
+    """Its object store without patience, within its budgets; asks nothing yet. Raises ToolMissing, NotFound."""
     budget = RequestBudget(
         spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
     )
-    bare = RateLimitedStore(counted, budget)
-    patient = RetryingStore(bare, stopping=stopping, say=say, bound=bound)
-    if key is None:
-        return ReachedStore(patient, counted, bare)
-    objects = encrypt_store(patient, spec.key, key, say)
-    return ReachedStore(patient, counted, objects.over(bare), objects)
+    return MeteredStore(open_bare_store(settings, spec), budget=budget)
 
 
 def open_bucket_as_of(

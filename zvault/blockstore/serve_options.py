@@ -12,7 +12,7 @@ from zvault.blockstore.options import EngineOptions, ReadOptions
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_store_words
 from zvault.config.device_specs.blockstore_settings import MIN_JOURNAL
 from zvault.core.errors import ConfigError, Refused
-from zvault.system.host_lease_store import read_boot_id
+from zvault.system.record_store import read_boot_id
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 

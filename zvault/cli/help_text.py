@@ -6,10 +6,13 @@ click's own types have no name here: newer releases of typer bring a click of th
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperGroup
+
+from zvault.cli.foreign_verbs import explain_unknown_verb, find_near_verb
 
 VERB_SECTIONS = {
     "Watch": {
@@ -54,7 +57,23 @@ VERB_SECTIONS = {
 """The verbs of zvaultctl by what they are for, each with what fits beside it on a line of 80 characters."""
 
 
-class WholeHelp(TyperGroup):
+class LeadingGroup(TyperGroup):
+    """A group of verbs that says of a word that is none of them which may be meant."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb of a command line. Fails with a lead where it is none."""
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            lead = self.explain_unknown(args[0], self.list_commands(ctx))
+            if lead:
+                ctx.fail(_wrap_error(f"No such command {args[0]!r}: {lead}"))
+        return super().resolve_command(ctx, args)
+
+    def explain_unknown(self, word: str, verbs: list[str]) -> str:
+        """Say what may be meant by a word; "" where nothing is known."""
+        return find_near_verb(word, verbs)
+
+
+class WholeHelp(LeadingGroup):
     """A group of verbs whose help has the first sentence of each verb, over as many lines as it needs."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -68,8 +87,12 @@ class WholeHelp(TyperGroup):
         _write_section(formatter, "Commands", rows, max((len(name) for name, _ in rows), default=0))
 
 
-class GroupedHelp(TyperGroup):
+class GroupedHelp(LeadingGroup):
     """zvaultctl itself: its verbs by what they are for."""
+
+    def explain_unknown(self, word: str, verbs: list[str]) -> str:
+        """Say what does it too where the word is another tool's."""
+        return explain_unknown_verb(word, verbs)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the verbs that there are, section by section."""
@@ -77,6 +100,13 @@ class GroupedHelp(TyperGroup):
         room = max(len(name) for verbs in VERB_SECTIONS.values() for name in verbs)
         for title, verbs in VERB_SECTIONS.items():
             _write_section(formatter, title, [row for row in verbs.items() if row[0] in there], room)
+
+
+def _wrap_error(text: str) -> str:
+    """A text that click prints after a word of its own, in lines of 80 characters."""
+    before = "Error: "
+    wrapped = textwrap.fill(before + text, 80, break_long_words=False, break_on_hyphens=False)
+    return wrapped.removeprefix(before)
 
 
 def _first_sentence(text: str) -> str:

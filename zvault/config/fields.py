@@ -24,7 +24,7 @@ from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.core import name_rules, names, units
 from zvault.core.address import Address, Source, parse_address, parse_source, parse_sources
-from zvault.core.policy import schedule
+from zvault.core.policy import cron_schedule
 from zvault.core.property_selection import check_user_property
 from zvault.core.snapshot_form import check_form
 
@@ -481,17 +481,19 @@ RbdImageName = Annotated[
     ),
 ]
 CalendarField = Annotated[
-    schedule.CronSchedule,
+    cron_schedule.CronSchedule,
     TextForm(
         "schedule",
         "one of systemd's words (`minutely`, `hourly`, `daily`, `weekly`, `monthly`, `quarterly`, "
         "`semiannually`, `yearly`) or the five fields of cron(5)",
         "hourly",
-        schedule.parse_schedule,
-        ready=(schedule.CronSchedule,),
+        cron_schedule.parse_schedule,
+        ready=(cron_schedule.CronSchedule,),
     ),
 ]
 IntervalField = Annotated[
-    schedule.ScheduleInterval,
-    TextForm("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.ScheduleInterval,)),
+    cron_schedule.ScheduleInterval,
+    TextForm(
+        "interval", "a duration", "15m", cron_schedule.parse_every, ready=(cron_schedule.ScheduleInterval,)
+    ),
 ]

@@ -27,7 +27,7 @@ _KEEP = "keep = { source = { last = 3 }, vault = { hourly = 48, daily = 30 } }"
 
 FOREIGN_WORDS = (
     ForeignWord(
-        ("recursive", "recursion", "process_children_only", "children", "depth"),
+        ("recursive", "recursion", "process_children_only", "children", "depth", "skip_parent", "skip_children"),
         "a backup takes its source with all below it; 'exclude' leaves some out",
         'exclude = ["tank/scratch/**"]',
     ),
@@ -37,7 +37,10 @@ FOREIGN_WORDS = (
         'exclude = ["tank/scratch", "tank/scratch/**"]',
     ),
     ForeignWord(
-        ("filesystems", "filesystem", "datasets", "dataset", "src", "source_dataset", "root", "path"),
+        (
+            *("filesystems", "filesystem", "datasets", "dataset", "src", "source_dataset", "source_datasets"),
+            *("sources", "root", "path"),
+        ),
         "the dataset to back up, with all below it, is 'source'; 'include' and 'exclude' choose among what is below it",
         'source = "tank"',
     ),
@@ -47,7 +50,7 @@ FOREIGN_WORDS = (
         'into = "{host}/{dataset}"',
     ),
     ForeignWord(
-        ("dst_a", "dst_b", "dst_0", "pools"),
+        ("dst_a", "pools"),
         "each target is a vault with a table of its own, and a backup may have several in 'vaults'",
         'vault = "cold"',
     ),
@@ -57,7 +60,10 @@ FOREIGN_WORDS = (
         'source = "ssh://root@filer1:22/tank"',
     ),
     ForeignWord(
-        ("sshkey", "ssh_key", "identity_file", "sshport", "sshoption", "ssh_options", "sshcipher"),
+        (
+            *("sshkey", "ssh_key", "identity_file", "sshport", "sshoption", "ssh_options", "sshcipher"),
+            *("ssh_credentials", "transport"),
+        ),
         "root's ~/.ssh/config has the keys and options by which other hosts are reached, 'source' has the address",
         'source = "ssh://root@filer1/tank"',
     ),
@@ -67,7 +73,10 @@ FOREIGN_WORDS = (
         'every = "15m"',
     ),
     ForeignWord(
-        ("cron", "crontab", "timer", "on_calendar", "oncalendar", "begin", "snapshotting", "autosnapshot"),
+        (
+            *("cron", "crontab", "timer", "on_calendar", "oncalendar", "begin", "snapshotting", "autosnapshot"),
+            *("at", "time", "start_time", "minute", "hour", "day_of_week"),
+        ),
         "when it runs is 'schedule': a word, or the five fields of cron",
         'schedule = "30 2 * * *"',
     ),
@@ -92,30 +101,36 @@ FOREIGN_WORDS = (
         'snapshot = { form = "-%Y%m%d-%H%M%S" }',
     ),
     ForeignWord(
-        ("include_snaps", "snapshot_filter", "snapshot_regex", "also_include_naming_schema", "other_snapshots"),
+        (
+            *("include_snaps", "exclude_snaps", "snapshot_filter", "snapshot_regex", "name_regex"),
+            *("also_include_naming_schema", "other_snapshots"),
+        ),
         "snapshots that zvault did not make are sent if their names are in 'also'",
         'also = ["autosnap_*"]',
     ),
     ForeignWord(
         (
             *("frequently", "hourly", "daily", "weekly", "monthly", "yearly", "last", "within"),
-            *("keep_last", "keep_hourly", "keep_daily"),
+            *("keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly", "keep_within"),
         ),
         "how many are kept is said for each side, the source and the vault, in 'keep'",
         _KEEP,
     ),
     ForeignWord(
-        ("retention", "retention_policy", "lifetime", "pruning", "expire", "ttl", "thinner", "hours", "days"),
+        (
+            *("retention", "retention_policy", "lifetime", "lifetime_value", "lifetime_unit", "pruning", "expire"),
+            *("ttl", "thinner", "hours", "days"),
+        ),
         "what is kept is said for each side, the source and the vault, in 'keep'",
         _KEEP,
     ),
     ForeignWord(
-        ("keep_sender", "keep_source", "src_plan", "keep_local", "source_keep"),
+        ("keep_sender", "keep_source", "src_plan", "src_snapshot_plan", "keep_local", "source_keep"),
         "what the source keeps is keep.source",
         "keep = { source = { last = 3, hourly = 24 } }",
     ),
     ForeignWord(
-        ("keep_receiver", "keep_target", "dst_plan", "dst_a_plan", "dst_0_plan", "keep_remote", "target_keep"),
+        ("keep_receiver", "keep_target", "dst_plan", "keep_remote", "target_keep"),
         "what the vault keeps is keep.vault",
         "keep = { vault = { hourly = 48, daily = 30, monthly = 12 } }",
     ),
@@ -130,7 +145,10 @@ FOREIGN_WORDS = (
         'keep = { vault = { within = "1h", hourly = 24, "3d" = 10 } }',
     ),
     ForeignWord(
-        ("autoprune", "prune_source", "prune_target", "destroy_missing", "force_prune", "delete"),
+        (
+            *("autoprune", "prune_source", "prune_target", "destroy_missing", "force_prune", "delete"),
+            *("delete_target_snapshots", "prune_defer"),
+        ),
         "each run prunes what no rule of 'keep' wants; without rules nothing goes",
         _KEEP,
     ),
@@ -183,14 +201,137 @@ FOREIGN_WORDS = (
         'on_conflict = "rollback"',
     ),
     ForeignWord(
-        ("monitor", "warn", "crit", "hourly_warn", "daily_crit", "max_age", "alert_after"),
+        ("monitor", "warn", "crit", "max_age", "alert_after"),
         "how late the newest backed-up snapshot may be is 'max_lag'",
         'max_lag = "3h"',
+    ),
+    ForeignWord(
+        ("mail", "mailto", "mail_to", "email", "notify", "notify_email", "webhook", "mail_error_summary_to"),
+        "who hears of failures, of any backup, is in a table of its own",
+        '[notify.admin]\nmail = ["root"]',
     ),
 )  # fmt: skip
 """By meaning; a word is in lower case, with ``_`` for ``-``, and stands in one entry only."""
 
+FOREIGN_FAMILIES = (
+    (r"dst_\w+_plan", "dst_plan"),
+    (r"dst_\w+_p(re|st)cmd", "pre_znap_cmd"),
+    (r"dst_\w+", "dst_a"),
+    (r"(frequently|hourly|daily|weekly|monthly|yearly)_(warn|crit)", "monitor"),
+)
+"""Words that other tools form (znapzend's targets have names of the user's, sanoid has a limit for each period): the
+pattern of a whole word, and the word of :data:`FOREIGN_WORDS` that means the same. The first that fits counts.
+"""
+
+FOREIGN_VAULT_WORDS = (
+    ForeignWord(
+        ("path", "dataset", "root_fs", "target", "directory", "folder", "filesystem", "mountpoint"),
+        "a vault is a pool; where in it a backup goes is its key 'into'",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"\ninto = "{host}/{dataset}"',
+    ),
+    ForeignWord(
+        (
+            *("file", "image", "disk", "disks", "vdev", "vdevs", "block_device", "ceph", "bucket"),
+            *("s3", "endpoint", "url", "storage", "type"),
+        ),
+        "what the pool lies on is said in its devices; a pool on disks of this host needs none",
+        '[[vault.cold.device]]\nnbd = "nbdkit:file /srv/cold.img"\nsize = "1T"',
+    ),
+    ForeignWord(
+        ("key", "keyfile", "key_file", "keylocation", "password", "passphrase", "encrypted", "encrypt"),
+        "the key of an encrypted vault is in 'encryption'",
+        'encryption = { key = "/etc/zvault/cold.key" }\n[[vault.cold.device]]\nnbd = "tcp:nas:10809/cold"',
+    ),
+    ForeignWord(
+        ("ssh", "user", "username", "port", "hostname", "remote", "address", "connect"),
+        "a pool on another host has its address in 'host'",
+        'host = "ssh://root@attic.example.org"',
+    ),
+    ForeignWord(
+        (
+            "retention",
+            "lifetime",
+            "hourly",
+            "daily",
+            "weekly",
+            "monthly",
+            "yearly",
+            "keep_target",
+            "keep_receiver",
+        ),
+        "what a vault keeps is said in each backup, by keep.vault",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"\nkeep = { vault = { hourly = 48, daily = 30 } }',
+    ),
+)
+"""Keys of a vault, as others call them, by meaning; the example is of its table, or has a table's header of its own."""
+
+FOREIGN_TABLES = (
+    ForeignWord(
+        (
+            "target",
+            "targets",
+            "dst",
+            "destination",
+            "destinations",
+            "repository",
+            "pool",
+            "pools",
+            "remote",
+            "storage",
+            "sink",
+        ),
+        "the place that backups go to is a vault: its pool, and its devices or host",
+        '[vault.cold]\npool = "cold"',
+    ),
+    ForeignWord(
+        ("source", "sources", "src", "dataset", "datasets", "filesystems", "tasks", "replication"),
+        "what is backed up, to where and when, is a backup",
+        '[backup.tank]\nsource = "tank"\nvault = "cold"',
+    ),
+    ForeignWord(
+        (
+            "snapshot",
+            "snapshots",
+            "snapshotting",
+            "retention",
+            "keep",
+            "prune",
+            "pruning",
+            "schedule",
+            "send",
+            "receive",
+            "verify",
+        ),
+        "this is said of each backup, or of all in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("default", "common"),
+        "keys of all backups stand in [defaults]",
+        '[defaults]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("templates", "profile", "profiles"),
+        "keys of several backups stand in a [template.NAME], which a backup names",
+        '[template.servers]\nschedule = "hourly"',
+    ),
+    ForeignWord(
+        ("mail", "email", "smtp", "notification", "notifications", "alert", "alerts"),
+        "who hears of failures has a table of its own",
+        '[notify.admin]\nmail = ["root"]',
+    ),
+    ForeignWord(
+        ("general", "settings", "options", "main", "config", "server", "zvault", "zvaultd"),
+        "what concerns zvaultd and no backup or vault alone is in [daemon]",
+        '[daemon]\nhost = "filer1"',
+    ),
+)
+"""Tables at the top of a file, as others call them, by meaning; the example is a table of zvault's."""
+
 _BY_WORD = {word: entry for entry in FOREIGN_WORDS for word in entry.words}
+_BY_VAULT_WORD = {word: entry for entry in FOREIGN_VAULT_WORDS for word in entry.words}
+_BY_TABLE = {word: entry for entry in FOREIGN_TABLES for word in entry.words}
+_FAMILIES = tuple((re.compile(pattern), _BY_WORD[word]) for pattern, word in FOREIGN_FAMILIES)
 
 _PAGE = "docs/how-to/come-from-elsewhere.md says which setting corresponds to which"
 
@@ -208,9 +349,12 @@ _OTHER_FILES = {
 def explain_foreign_key(path: Sequence[str | int]) -> str:
     """What zvault calls a word of another tool that stands at ``path``, with an example; "" for any other word.
 
-    Only of a backup: other tables hold other things, and there these words would lead astray.
+    Of a backup, and of a vault by words of its own: other tables hold other things, and there these would lead astray.
     """
-    entry = _BY_WORD.get(str(path[-1]).lower().replace("-", "_"))
+    if path[0] == "vault" and len(path) == 3:
+        return _explain_vault_word(str(path[2]).lower().replace("-", "_"))
+    word = str(path[-1]).lower().replace("-", "_")
+    entry = _BY_WORD.get(word) or next((one for family, one in _FAMILIES if family.fullmatch(word)), None)
     inner = str(path[2]) if len(path) > 3 else ""
     if entry is None or path[0] != "backup" or len(path) < 3 or inner not in {"", "keep", "snapshot"}:
         return ""
@@ -219,8 +363,15 @@ def explain_foreign_key(path: Sequence[str | int]) -> str:
     return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
 
 
+def _explain_vault_word(word: str) -> str:
+    entry = _BY_VAULT_WORD.get(word)
+    return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}" if entry else ""
+
+
 def explain_foreign_table(name: str) -> str:
     """What a table at the top of another tool's file is here; "" for any other name."""
+    if entry := _BY_TABLE.get(name.lower().replace("-", "_")):
+        return f"{entry.sentence}; for example {'; '.join(entry.example.splitlines())}"
     if "/" in name:
         return (
             f"what is a section for a dataset in sanoid.conf is a [backup.NAME] with source ="

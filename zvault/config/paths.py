@@ -40,8 +40,8 @@ class Paths:
 
     @property
     def listings(self) -> Path:
-        """What was listed of each pool of this host, a file each by the pool's GUID (zfs/kept_listings.py); may be
-        deleted at any time. A second instance has it beside its state.
+        """What was listed of each pool of this host, a file each by the pool's GUID (zfs/listing_cache_files.py); may
+        be deleted at any time. A second instance has it beside its state.
         """
         cache = SYSTEM_CACHE if self.state == SYSTEM_STATE else self.state.with_name("cache")
         return cache / "listings"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from zvault.config.foreign_words import (
 )
 from zvault.config.introspection import find_field_at, find_shape_at, find_table_at
 from zvault.config.toml_lines import KeyPath, format_literal, show_key
+
+_RESOLVED_TABLES = ("defaults", "template")
+"""Tables that are resolved before the rest is checked, and so are no fields of it (templates.py)."""
 
 _WANTED = {
     "string_type": "a string",
@@ -128,10 +132,37 @@ def _missing(path: KeyPath, root: type[BaseModel]) -> str:
     return f"is missing; for example {path[-1]} = {format_literal(info.examples[0])}"
 
 
+_TABLES = (
+    ("backup", "NAME"),
+    ("vault", "NAME"),
+    ("vault", "NAME", "device", 0),
+    ("host", "NAME"),
+    ("daemon",),
+)
+
+
+def _list_tables_with(key: str, outer: Sequence[str | int], root: type[BaseModel]) -> list[str]:
+    """The headers of the tables that have this key, where it stands in another (``outer``)."""
+    found = []
+    for table in _TABLES:
+        shape = find_table_at(root, table)
+        if shape is None or key not in shape.model_fields:
+            continue
+        # The user's own name where it is the same vault or backup.
+        name = str(outer[1]) if len(outer) > 1 and outer[0] == table[0] else "NAME"
+        words = [name if word == "NAME" else str(word) for word in table if not isinstance(word, int)]
+        found.append(f"[[{'.'.join(words)}]]" if 0 in table else f"[{'.'.join(words)}]")
+    return found
+
+
 def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
     *outer, key = path
     table = find_table_at(root, tuple(outer))
     known = list(table.model_fields) if table is not None else []
+    # A profile has keys at its top, a configuration tables.
+    is_table = not outer and "backup" in known
+    if is_table:
+        known += _RESOLVED_TABLES
     # A key that follows a sub-table's header in the text belongs to that sub-table: TOML's best known trap.
     for end in range(len(outer) - 1, 0, -1):
         above = find_table_at(root, tuple(outer[:end]))
@@ -140,7 +171,11 @@ def _unknown(path: KeyPath, root: type[BaseModel]) -> str:
             return (
                 f"unknown key here; it belongs to [{show_key(tuple(outer[:end]))}]: move it above [{inner}]"
             )
-    if foreign := (not outer and explain_foreign_table(str(key))) or explain_foreign_key(path):
+    if foreign := (is_table and explain_foreign_table(str(key))) or explain_foreign_key(path):
         return f"unknown key: {foreign}"
     hint = suggest_nearest(str(key), known)
+    places = _list_tables_with(str(key), outer, root)
+    # At the top "vaults" is a slip of "vault", and no key of a backup.
+    if places and (outer or not hint):
+        return f"unknown key here; it belongs to {' or '.join(places)}"
     return f"unknown key{hint or '; known here: ' + ', '.join(known)}"

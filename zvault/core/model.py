@@ -1,4 +1,4 @@
-"""What a pool holds, as plain values: datasets, snapshots, bookmarks.
+"""What a pool holds, as plain values: datasets, their properties, snapshots, bookmarks.
 
 Identity is the GUID (zfsprops(7), ``guid``), never the name: names change, GUIDs travel with the stream.
 """
@@ -104,6 +104,17 @@ class Dataset:
     def is_sent_decrypted(self) -> bool:
         """True if it is encrypted where it is, and sent without its encryption."""
         return bool(self.key_root) and not self.encrypted
+
+
+@dataclass(frozen=True, slots=True)
+class VaultProperty:
+    """A property of a vault's dataset: the exact value in force, the one that a stream brought ("-" is none), and
+    where the one in force comes from.
+    """
+
+    value: str
+    received: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,8 @@ from typing import Any
 
 import zvault
 from zvault.api.events import Emit, RunEvent
-from zvault.config.load_config import find_readable_secrets, load_config
 from zvault.config.paths import Paths
-from zvault.config.schema import Config
-from zvault.core.errors import ConfigError, ZvaultError
+from zvault.core.errors import ZvaultError
 from zvault.core.zfs_version import warn_if_untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
@@ -28,7 +26,7 @@ from zvault.daemon.event_publisher import EventPublisher, make_emit
 from zvault.daemon.history import RunHistory
 from zvault.daemon.job_runner import make_unexpected_error
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.metrics.scrape import MetricFigures
 from zvault.daemon.monitors.config_monitor import CONFIG_INTERVAL, ConfigMonitor
 from zvault.daemon.monitors.disk_monitor import DISK_INTERVAL, DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
@@ -41,21 +39,20 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.page.page_source import PageSource
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import FEED_INTERVAL, PoolWatch
+from zvault.daemon.reload import ConfigReload
 from zvault.daemon.renamed_backups import carry_over_names, find_hooks_backup
 from zvault.daemon.run_resumer import RunResumer
 from zvault.daemon.scheduler import PROMPT, BackupScheduler
 from zvault.daemon.seen_vaults import SeenVaults
-from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
+from zvault.daemon.shutdown import close_readings, end_runs, order_stop, release_vaults
 from zvault.daemon.status import DaemonStatus
 from zvault.daemon.web.web_servers import WebServers
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.tuning.set_parameters import reconcile_tuning
-from zvault.ops.vaults.past_record import list_past_vaults
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
-from zvault.system.unit_order import order_daemon
 from zvault.zfs.pool.module_parameters import read_loaded_version
 
 OBSERVE_EVERY = 15.0
@@ -112,6 +109,7 @@ class ZvaultDaemon:
     seen_vaults: SeenVaults
     state_monitor: StateMonitor
     config_monitor: ConfigMonitor
+    config_reload: ConfigReload
     sleep_monitor: SleepMonitor
     stall_monitor: StallMonitor
     status: DaemonStatus
@@ -125,7 +123,6 @@ class ZvaultDaemon:
     def __post_init__(self) -> None:
         """What is under way is this daemon's own."""
         self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
-        self._reload_turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.events.subscribe(RunEvent, self._hear)
 
@@ -143,7 +140,7 @@ class ZvaultDaemon:
         again_and_again = self.checks.again_and_again
         # A start that is killed begins anew, for ever. Each step has a deadline of its own: together they need none.
         async with _patience(math.inf, START_EXTENSION, self._stop):
-            await self._order_stop()
+            await order_stop(self.context)
             with _note_start(self.paths.starting):
                 interrupted = await self.reconcile()
                 self._background(again_and_again("state", self.state_monitor.look, STATE_INTERVAL))
@@ -169,18 +166,6 @@ class ZvaultDaemon:
         await self._stop.wait()
         async with _patience(DRAIN_PATIENCE, DRAIN_EXTENSION):
             await self._drain()
-
-    async def _order_stop(self) -> None:
-        """Have systemd stop this before the units by which vaults are reached."""
-        devices = [device for vault in self.context.env.config.vault.values() for device in vault.device]
-        units = [unit for device in devices for unit in device.requires_unit]
-        try:
-            if await order_daemon(units, self.context.env.runner):
-                log.info(
-                    "systemd stops zvaultd before %s", ", ".join(sorted(set(units))) or "no unit any more"
-                )
-        except (OSError, ZvaultError) as error:
-            log.warning("systemd may stop %s before zvaultd: %s", ", ".join(sorted(set(units))), error)
 
     async def reconcile(self) -> set[str]:
         """Compare what is with what should be: adopt or undo what an earlier daemon left.
@@ -299,53 +284,7 @@ class ZvaultDaemon:
         await self.serving.look()
 
     def _reload_soon(self) -> None:
-        self._background(self.reload())
-
-    async def reload(self) -> None:
-        """Take over a new configuration; a bad one leaves the old in force and is told."""
-        async with self._reload_turn:  # of two signals the later one has the newer files
-            await self._reload()
-
-    async def _reload(self) -> None:
-        sd_notify.notify_reloading("reloading")
-        try:
-            # Hundreds of backups take a second to be checked.
-            config = await asyncio.to_thread(load_config, self.paths)
-            self._refuse_loss(config)
-        except ZvaultError as error:
-            self.metrics.reload_ok = False
-            self.status.warnings["config"] = f"the new configuration is not in force: {error}"
-            log.error("the old configuration stays in force: %s", error)
-        else:
-            self.context.env.reconfigure(config)
-            self.runs.runner.rename_subjects(carry_over_names(self.context.env, self.history))
-            self.metrics.reload_ok = True
-            self.status.warnings.pop("config", None)
-            await self.config_monitor.look()
-            await asyncio.gather(self.snapshot_scheduler.reschedule(), self.scheduler.reschedule())
-            await self.serving.reload()
-            log.info("configuration reloaded; backups: %d", len(config.backup))
-            for told in find_readable_secrets(self.paths, config):
-                log.warning("%s", told)
-        sd_notify.notify_ready(self.status.line())
-        await self._order_stop()
-
-    def _refuse_loss(self, config: Config) -> None:
-        """What is up here, or open as it was, cannot vanish: nobody could take it down, or close it, any more."""
-        gone = [name for name in self.context.env.config.vault if name not in config.vault]
-        left = [name for name in gone if self.vaults[name].lease.exists]
-        if left:
-            raise ConfigError(
-                f"vault {', '.join(left)} is gone from the configuration but still up",
-                "it could not be taken down any more",
-                f"put it back, 'zvaultctl vault down {left[0]}', then remove it",
-            )
-        if then := [name for name in gone if list_past_vaults(self.context.records.leases, name)]:
-            raise ConfigError(
-                f"vault {', '.join(then)} is gone from the configuration but open as it was",
-                "nobody could see or close that any more",
-                f"put it back, 'zvaultctl vault close {then[0]}', then remove it",
-            )
+        self._background(self.config_reload.reload())
 
     async def _save_listings(self) -> None:
         """Keep what was listed for the next start. Where that cannot be written, it is listed again then."""

@@ -16,7 +16,7 @@ from zvault.daemon.event_publisher import EventPublisher
 from zvault.daemon.history import RunHistory
 from zvault.daemon.job_runner import JobRunner
 from zvault.daemon.lag_readings import LagReadings
-from zvault.daemon.metrics.figures import MetricFigures
+from zvault.daemon.metrics.scrape import MetricFigures
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.disk_monitor import DiskMonitor
 from zvault.daemon.monitors.scrub_heal_scheduler import ScrubHealScheduler
@@ -30,6 +30,7 @@ from zvault.daemon.page.page_source import PageSource
 from zvault.daemon.page.topics import PageTopic
 from zvault.daemon.periodic_checks import PeriodicChecks
 from zvault.daemon.pool_watch import PoolWatch
+from zvault.daemon.reload import ConfigReload
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.run_recorder import RunRecorder
 from zvault.daemon.run_resumer import RunResumer
@@ -112,6 +113,9 @@ def assemble_daemon(
         },
     )
     api = Api(status, runs, history, events, vaults, scrub_heal_scheduler, verify_scheduler, notifier)
+    config_reload = ConfigReload(
+        context, vaults, runs, (snapshot_scheduler, scheduler), config_monitor, status, metrics, serving
+    )
     return ZvaultDaemon(
         paths=paths,
         context=context,
@@ -130,6 +134,7 @@ def assemble_daemon(
         seen_vaults=seen_vaults,
         state_monitor=state_monitor,
         config_monitor=config_monitor,
+        config_reload=config_reload,
         sleep_monitor=sleep_monitor,
         stall_monitor=stall_monitor,
         status=status,

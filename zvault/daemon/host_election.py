@@ -11,7 +11,7 @@ from zvault.api.events import Emit, MessageEvent, WarningEvent
 from zvault.api.runs import RunDocument
 from zvault.config.schema import Backup
 from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
-from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, find_next_time
+from zvault.core.policy.cron_schedule import CronSchedule, ScheduleInterval, find_next_time
 from zvault.core.sharing.election import ElectionState
 from zvault.core.sharing.run_decision import DueRun, RunAction, RunDecision, SettledRun
 from zvault.core.sharing.shared_note import SharedRunOutcome

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
+from typing import Any
 
-from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import PROOF_LEVELS, LevelProof, ProofLevel, parse_proof
 from zvault.daemon.per_backup import ValuesByBackup
 from zvault.ops.state.environment import Environment
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 PROOFS_FOLDER = "proofs"
 """Below the state directory."""
@@ -22,7 +21,7 @@ class KnownProofs(ValuesByBackup[Proofs]):
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
-        self._store = HostLeaseStore(env.paths.state / PROOFS_FOLDER)
+        self._store = RecordStore(env.paths.state / PROOFS_FOLDER)
         self._earlier: dict[tuple[str, str | None], Proofs | None] = {}
 
     def put(self, name: str, value: Proofs, way: str | None) -> None:
@@ -31,9 +30,8 @@ class KnownProofs(ValuesByBackup[Proofs]):
         super().put(name, value, way)
         # The state directory is for others to make.
         if self.get(name) == value and before != value and self._store.directory.parent.is_dir():
-            with contextlib.suppress(OSError):
-                texts = {level: str(proof) for level, proof in value.items()}
-                self._store.put(name, {"way": way, "proofs": texts})
+            texts = {level: str(proof) for level, proof in value.items()}
+            self._store.note(name, {"way": way, "proofs": texts})
 
     def noted(self, name: str) -> Proofs | None:
         """The newest that are known, if need be from a daemon before this one; None where nobody has seen any."""
@@ -41,13 +39,11 @@ class KnownProofs(ValuesByBackup[Proofs]):
             return self[name]
         key = name, self.way(name)
         if key not in self._earlier:
-            self._earlier[key] = self._read(*key)
+            there = self._store.recall(name, _load)
+            self._earlier[key] = there[1] if there is not None and there[0] == self.way(name) else None
         return self._earlier[key]
 
-    def _read(self, name: str, way: str | None) -> Proofs | None:
-        with contextlib.suppress(ZvaultError, OSError, TypeError, KeyError, AttributeError, ValueError):
-            kept = self._store.get(name)
-            if kept is not None and kept["way"] == way:
-                texts = kept["proofs"]
-                return {level: parse_proof(str(texts[level])) for level in PROOF_LEVELS if level in texts}
-        return None
+
+def _load(data: dict[str, Any]) -> tuple[str | None, Proofs]:
+    texts = data["proofs"]
+    return data["way"], {level: parse_proof(str(texts[level])) for level in PROOF_LEVELS if level in texts}

@@ -11,7 +11,7 @@ from zvault.core.names import DatasetName
 from zvault.daemon.backup_findings import BackupFindings
 from zvault.ops.context import Context
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 
 FEED_INTERVAL = 5.0
 """Seconds between looks at the events; whoever asks for the status has them looked at, too."""

@@ -16,7 +16,7 @@ from zvault.daemon.journald import log
 from zvault.daemon.known_proofs import PROOFS_FOLDER
 from zvault.ops.hooks import HookRun
 from zvault.ops.state.environment import Environment
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 RECORD_FOLDERS = ("unchanged", "replaced", "exposed", PROOFS_FOLDER)
 """Below the state directory, each with a file for each backup (ops/state/records.py)."""
@@ -43,7 +43,7 @@ def carry_over_names(env: Environment, history: RunHistory) -> dict[str, str]:
             continue
         for folder in RECORD_FOLDERS:
             with contextlib.suppress(OSError, ZvaultError):
-                HostLeaseStore(env.paths.state / folder).rename(before, backup.name)
+                RecordStore(env.paths.state / folder).rename(before, backup.name)
         # Last: who was killed before it does all of this again.
         history.rename_backup(before, backup.name, way, backup.vault)
         env.note_rename(before, backup.name)

@@ -16,7 +16,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, find_next_time
+from zvault.core.policy.cron_schedule import CronSchedule, ScheduleInterval, find_next_time
+from zvault.core.policy.overdue import has_missed_time
 from zvault.core.units import format_duration
 from zvault.ops.context import Context
 
@@ -171,12 +172,13 @@ class BackupScheduler:
 
     def _schedule(self, backup: Backup, last: datetime | None) -> None:
         """Have a backup run when its time comes, and now where it has passed since ``last``."""
-        trigger = self._trigger(backup, last)
-        if trigger is None or self._stopped:
+        times = self.times(backup)
+        if times is None or self._stopped:
             return
-        if late := has_missed_time(trigger, last, self.context.env.clock.now()):
-            # An interval counts from the run that catches up.
-            trigger = self._trigger(backup, None) or trigger
+        env = self.context.env
+        # An interval counts from the run that catches up.
+        late = has_missed_time(times, last, env.clock.now(), env.zone)
+        trigger = self._trigger(times, None if late else last)
         self._scheduler.add_job(
             self._on_time,
             trigger,
@@ -190,12 +192,11 @@ class BackupScheduler:
         if late:
             self._fire(backup.name, "catch-up")
 
-    def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
-        times = self.times(backup)
+    def _trigger(self, times: Timetable, last: datetime | None) -> BaseTrigger:
         if isinstance(times, ScheduleInterval):
             start = (last or self.context.env.clock.now()) + timedelta(seconds=times.seconds)
             return IntervalTrigger(seconds=times.seconds, start_date=start, timezone=UTC)
-        return CalendarTrigger(times, self.context.env.zone) if times is not None else None
+        return CalendarTrigger(times, self.context.env.zone)
 
     async def _on_time(self, name: str) -> None:
         # A coroutine, because APScheduler runs plain functions in threads.
@@ -248,11 +249,3 @@ class BackupScheduler:
             self._tick.cancel()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
-
-
-def has_missed_time(trigger: BaseTrigger, last: datetime | None, now: datetime) -> bool:
-    """True if a time of this trigger has passed since ``last``; a backup that never ran is due."""
-    if last is None:
-        return True
-    due = trigger.get_next_fire_time(None, last + timedelta(seconds=1))
-    return due is not None and due <= now

@@ -22,6 +22,7 @@ from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.systemd_units import SystemdUnits
+from zvault.system.unit_order import order_daemon
 
 GOES_DOWN = "the host is going down"
 """Why a run was stopped."""
@@ -32,6 +33,17 @@ DRAIN_SECONDS = 20.0
 STREAMS_END_TIME = 60.0
 """Seconds for runs to end that were stopped for a shutdown, before vaults that nobody uses are taken down without
 waiting for them. One hangs in the kernel then, or takes its own vault down, which goes on."""
+
+
+async def order_stop(context: Context) -> None:
+    """Have systemd stop zvaultd before the units by which vaults are reached."""
+    devices = [device for vault in context.env.config.vault.values() for device in vault.device]
+    units = [unit for device in devices for unit in device.requires_unit]
+    try:
+        if await order_daemon(units, context.env.runner):
+            log.info("systemd stops zvaultd before %s", ", ".join(sorted(set(units))) or "no unit any more")
+    except (OSError, ZvaultError) as error:
+        log.warning("systemd may stop %s before zvaultd: %s", ", ".join(sorted(set(units))), error)
 
 
 async def end_runs(context: Context, runner: JobRunner) -> None:

@@ -97,7 +97,7 @@ class DaemonStatus:
                     *([self.unwritable] if self.unwritable is not None else []),
                     *self.context.activity.writes.drifts.values(),
                     *(text for texts in self._stalls().values() for text in texts),
-                    *list_tuning_complaints(self.context.records.leases),
+                    *list_tuning_complaints(self.context.records.undo),
                 ],
                 "verdict": make_health_document(self.daemon_verdict()),
             },
@@ -154,7 +154,7 @@ class DaemonStatus:
                 space=state.space if state is not None else None,
                 clock_behind=self.scheduler.behind(),
                 stalls=self._stalls().get("", ()),
-                tuning=tuple(list_tuning_complaints(self.context.records.leases)),
+                tuning=tuple(list_tuning_complaints(self.context.records.undo)),
                 crashes=tuple(self.stalls.crashes),
             )
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from zvault.config.tables.device import Device
 from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel
 from zvault.devices.layer import Data, DeviceLayer, DeviceSlot
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import SystemdUnits
 
@@ -25,7 +25,7 @@ class DeviceInventory:
         devices: Sequence[Device],
         kinds: Mapping[str, DeviceLayer],
         units: SystemdUnits,
-        leases: HostLeaseStore,
+        leases: RecordStore,
         directory: Path,
     ) -> None:
         self.vault = vault_name

@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, ZvaultError
+from zvault.core.policy.automatic_repairs import CLOSED, UNMAP_DEVICE
 from zvault.devices import request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank_check import is_blank
@@ -36,9 +38,9 @@ from zvault.devices.nbd.connection import is_held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.system.block_devices import is_read_only_device
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, ProcessRunner
+from zvault.system.record_store import RecordStore
 from zvault.system.system_bus import read_unit_states
 from zvault.system.systemd_units import SystemdUnits, make_inactive_error
 from zvault.system.tasks import finish_work
@@ -66,7 +68,7 @@ class DeviceStack:
         queue: QueueSettings,
         runner: ProcessRunner,
         paths: Paths,
-        leases: HostLeaseStore,
+        leases: RecordStore,
         *,
         create: bool = False,
         absence: MissingPart | None = None,
@@ -364,7 +366,7 @@ class DeviceStack:
         """
         while True:
             try:
-                await self._refuse_if_used(seen)
+                await UNMAP_DEVICE.require_known({CLOSED: partial(self._refuse_if_used, seen)})
             except Busy:
                 await asyncio.sleep(REGISTERING_TIME)
                 again = await self.inventory.look([found.slot for found in seen])

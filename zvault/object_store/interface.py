@@ -11,6 +11,8 @@ from zvault.core.policy.object_lock import LockMode
 
 Buffer = bytes | bytearray | memoryview
 
+LISTING_PAGE = 1000
+"""Objects that one request lists or removes."""
 SMALL_OBJECT = 1 << 20
 """Bytes: more than any object has that only says who, what and since when."""
 LARGEST_OBJECT = 64 << 20

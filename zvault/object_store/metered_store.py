@@ -1,4 +1,4 @@
-"""How many requests a store was asked, how long they took, and what they moved."""
+"""How many requests a store was asked, how long they took, and what they moved; within a budget of them, if any."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TypeVar
 from zvault.api.blockstore import REQUEST_KINDS, RequestCount, RequestKind
 from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
+    LISTING_PAGE,
     SMALL_OBJECT,
     Buffer,
     ListedObject,
@@ -22,6 +23,7 @@ from zvault.object_store.interface import (
     ObjectStore,
     PreconditionFailed,
 )
+from zvault.object_store.request_budget import RequestBudget
 
 T = TypeVar("T")
 
@@ -30,9 +32,6 @@ MOVING_KINDS: tuple[RequestKind, ...] = ("put", "get")
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: upper bounds of the histogram's buckets, without the last, which has none."""
-
-LISTING_PAGE = 1000
-"""Objects that one request lists or removes."""
 
 EMPTY_PAGES = 100
 """So many pages of a listing in a row may have nothing in them."""
@@ -73,13 +72,20 @@ class _Tally:
 
 
 class MeteredStore:
-    """An ObjectStore that counts. Safe for threads. ``clock`` gives seconds that never go back.
+    """An ObjectStore that counts, and keeps to a budget. Safe for threads. ``clock`` gives seconds that never go back.
 
-    To count what is really sent it stands next to the store, within what waits and tries again.
+    To count what is really sent it stands next to the store, within what waits and tries again. The time that it waits
+    for its budget does not count. Where it is not known how much will come, that is taken from the budget afterwards.
     """
 
-    def __init__(self, store: ObjectStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Callable[[], float] = time.monotonic,
+        budget: RequestBudget | None = None,
+    ) -> None:
         self._store, self._clock = store, clock
+        self._budget = budget or RequestBudget()
         self._lock = threading.Lock()
         self._tallies = {kind: _Tally() for kind in REQUEST_KINDS}
 
@@ -98,17 +104,19 @@ class MeteredStore:
             return totals | {f"{kind}_bytes": self._tallies[kind].bytes for kind in MOVING_KINDS}
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        return self._measure("get", lambda: self._store.get(key, start, length), len)
+        return self._measure("get", lambda: self._store.get(key, start, length), len, down=length or 0)
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
-        return self._measure("get", lambda: self._store.tail(key, length), lambda found: len(found[0]))
+        return self._measure(
+            "get", lambda: self._store.tail(key, length), lambda found: len(found[0]), down=length
+        )
 
     def read(self, key: str, most: int = SMALL_OBJECT) -> tuple[bytes, str]:
-        return self._measure("get", lambda: self._store.read(key, most), lambda found: len(found[0]))
+        return self._measure("get", lambda: self._store.read(key, most), lambda found: len(found[0]), down=0)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         size = memoryview(data).nbytes
-        return self._measure("put", lambda: self._store.put(key, data, condition), lambda _: size)
+        return self._measure("put", lambda: self._store.put(key, data, condition), lambda _: size, up=size)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Each thousand objects are a request; the first of them is what takes its time."""
@@ -133,6 +141,7 @@ class MeteredStore:
     def _paged(self, listed: Iterator[T]) -> Iterator[T]:
         listing = iter(listed)
         number = 0
+        self._budget.take(requests=1)
         while True:
             began = self._clock()
             try:
@@ -143,6 +152,8 @@ class MeteredStore:
             # A page says whether another one follows: there is none that is asked for in vain, but the first.
             if number % LISTING_PAGE == 0 and (item is not None or number == 0):
                 self._note("list", began, 0)
+                if number:
+                    self._budget.take(requests=1)
             if item is None:
                 return
             number += 1
@@ -155,14 +166,28 @@ class MeteredStore:
                 "delete", partial(self._store.delete, keys[begin : begin + LISTING_PAGE]), lambda _: 0
             )
 
-    def _measure(self, kind: RequestKind, call: Callable[[], T], size: Callable[[T], int]) -> T:
-        began = self._clock()
+    def _measure(
+        self,
+        kind: RequestKind,
+        call: Callable[[], T],
+        size: Callable[[T], int],
+        *,
+        up: int | None = None,
+        down: int | None = None,
+    ) -> T:
+        """Make one request. ``up`` and ``down``: the bytes that it will move, as far as that is known."""
+        self._budget.take(1, up, down)
+        began, came = self._clock(), 0
         try:
             answer = call()
+            came = size(answer)
         except Exception as error:
             self._note(kind, began, 0, error)
             raise
-        self._note(kind, began, size(answer))
+        finally:
+            if down is not None:
+                self._budget.settle(came - down)
+        self._note(kind, began, came)
         return answer
 
     def _note(self, kind: RequestKind, began: float, size: int, error: Exception | None = None) -> None:

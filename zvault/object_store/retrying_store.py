@@ -17,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from zvault.core.policy.backoff import FULL_JITTER, iterate_delays
 from zvault.core.policy.object_lock import LockMode
 from zvault.core.units import format_duration
 from zvault.object_store.interface import (
+    LISTING_PAGE,
     SMALL_OBJECT,
     Buffer,
     ListedObject,
@@ -166,7 +168,9 @@ class RetryingStore:
         return self._persist(lambda: self._store.delete_versions(versions))
 
     def delete(self, keys: Sequence[str]) -> None:
-        self._persist(lambda: self._store.delete(keys))
+        """See ObjectStore. Each thousand objects are tried by themselves: what was removed is not asked for again."""
+        for begin in range(0, len(keys), LISTING_PAGE):
+            self._persist(partial(self._store.delete, keys[begin : begin + LISTING_PAGE]))
 
     def _own(self, key: str, data: Buffer) -> str | None:
         """The ETag of the object if it is what was to be put."""

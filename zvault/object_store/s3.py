@@ -24,6 +24,7 @@ from zvault.object_store import s3_versions
 from zvault.object_store.conditions import STALE
 from zvault.object_store.interface import (
     LARGEST_OBJECT,
+    LISTING_PAGE,
     NO_OBJECT_YET,
     SMALL_OBJECT,
     Buffer,
@@ -38,7 +39,7 @@ from zvault.object_store.interface import (
     describe_loss,
     split_version,
 )
-from zvault.object_store.metered_store import EMPTY_PAGES, LISTING_PAGE
+from zvault.object_store.metered_store import EMPTY_PAGES
 from zvault.object_store.s3_client import S3Clients, compute_md5, put_object
 from zvault.object_store.s3_errors import (
     RangeBeyondEnd,

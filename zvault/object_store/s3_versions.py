@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from zvault.core.policy.object_lock import LockMode, ObjectLock
-from zvault.object_store.interface import ListedVersion, ObjectDamaged, StoreDenied, StoreError
-from zvault.object_store.metered_store import EMPTY_PAGES, LISTING_PAGE
+from zvault.object_store.interface import LISTING_PAGE, ListedVersion, ObjectDamaged, StoreDenied, StoreError
+from zvault.object_store.metered_store import EMPTY_PAGES
 from zvault.object_store.s3_errors import S3RequestKind, make_answer_error
 
 Asking = Callable[[str, S3RequestKind], AbstractContextManager[Any]]

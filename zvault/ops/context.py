@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zvault.ops.state.activity import Activity
+from zvault.ops.state.cached_backups import CachedBackups
 from zvault.ops.state.clients import ZfsClients
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackups
 from zvault.ops.state.records import Records
 from zvault.zfs.change_feed import ChangeFeed
 
@@ -24,7 +24,7 @@ class Context:
     records: Records
     clients: ZfsClients
     activity: Activity
-    known: KnownBackups = field(default_factory=KnownBackups)
+    known: CachedBackups = field(default_factory=CachedBackups)
 
     @classmethod
     def of(cls, env: Environment, feed: ChangeFeed | None = None) -> Context:

@@ -21,9 +21,9 @@ from zvault.config.tables.hooks import OWN_VARIABLE_PREFIX, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.printable import make_printable
 from zvault.core.units import format_duration
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.user_program import has_ended, run_user_program
+from zvault.system.record_store import RecordStore
 from zvault.system.tasks import finish_work
 
 Scope = Literal["run", "snapshot"]
@@ -60,7 +60,7 @@ class RunHooks:
     ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
     """
 
-    store: HostLeaseStore
+    store: RecordStore
     about: HookRun
     emit: Emit
     blame: Callable[[ZvaultError], None]
@@ -273,7 +273,7 @@ class _Said:
 class _Pending:
     """The hooks that still have to be run after something, in memory and as a lease."""
 
-    store: HostLeaseStore
+    store: RecordStore
     about: HookRun
     scope: Scope
     hooks: list[Hook]
@@ -304,12 +304,12 @@ class _Pending:
             ) from error
 
 
-def list_cut_off_backups(store: HostLeaseStore) -> set[str]:
+def list_cut_off_backups(store: RecordStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
 
 
-def rename_pending_hooks(store: HostLeaseStore, find_name: Callable[[HookRun], str]) -> None:
+def rename_pending_hooks(store: RecordStore, find_name: Callable[[HookRun], str]) -> None:
     """Have pending hooks be those of the name that their backup has now, which ``find_name`` tells.
 
     Whatever cannot be read or written stays as it is. A kill in between has hooks run twice rather than not at all.
@@ -333,7 +333,7 @@ def _backup(name: str) -> str:
 
 
 async def recover_hooks(
-    store: HostLeaseStore,
+    store: RecordStore,
     emitter: Callable[[str, str], Emit],
     scope: Scope,
     patience: Callable[[float], None] = lambda seconds: None,

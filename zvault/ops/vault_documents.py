@@ -49,7 +49,7 @@ def make_own_document(managed: ManagedVault) -> UseDocument:
         "inhibitor_since": managed.awake.since,
         "scrub": condition.document() if condition is not None else None,
         "foreign": list(condition.foreign) if condition is not None else [],
-        "past": [one.document() for one in list_past_vaults(managed.context.records.leases, managed.name)],
+        "past": [one.document() for one in list_past_vaults(managed.context.records.undo, managed.name)],
     }
 
 

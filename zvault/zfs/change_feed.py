@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from zvault.core.errors import ZvaultError
 from zvault.system.process.json_child import JsonChild
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 
 FEED_DEADLINE = 10.0
 """Seconds for one answer. Reading events takes no lock of a pool."""
@@ -24,7 +24,7 @@ FEED_END_TIME = 2.0
 FEED_RESTART_PAUSE = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
 
-CHANGE_CHILD = Path(__file__).with_name("pool") / "change_child.py"
+EVENT_CHILD = Path(__file__).with_name("pool") / "event_child.py"
 """The program, started without site-packages: it needs nothing of them."""
 
 SLEPT = 1.0
@@ -44,7 +44,7 @@ class ChangeFollower(Protocol):
 
 
 class ChangeFeed:
-    """One child for all clients of this host's pools (pool/change_child.py). After a suspend nothing is known.
+    """One child for all clients of this host's pools (pool/event_child.py). After a suspend nothing is known.
 
     ``note`` is the file in which the child writes what it changes of the host, to put it back.
     """
@@ -112,7 +112,7 @@ class ChangeFeed:
         if self._child is None and not self._closed and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + FEED_RESTART_PAUSE
             self._child = await JsonChild.start(
-                [sys.executable, "-I", "-S", str(CHANGE_CHILD), str(self._note)]
+                [sys.executable, "-I", "-S", str(EVENT_CHILD), str(self._note)]
             )
             await self._child.read(FEED_DEADLINE)
         return self._child

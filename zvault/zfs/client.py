@@ -13,7 +13,7 @@ from zvault.core.refusals import find_cure, make_refusal
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import InterruptedReceive, TransferAction, TransferStep
 from zvault.core.replication.receive_properties import find_lacking, find_unlisted
-from zvault.core.replication.send_record import classify_resume_fault
+from zvault.core.replication.resume_receive import classify_resume_fault
 from zvault.core.replication.snapshot_refusal import SnapshotFacts
 from zvault.core.replication.vault_encryption import KeysAbove
 from zvault.system.process.runner import ProcessResult, ProcessRunner
@@ -22,7 +22,6 @@ from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode_token
 from zvault.zfs.host import LocalHost, SshHost, ZfsHost
-from zvault.zfs.kept_listings import KeptListings
 from zvault.zfs.list_command import (
     SUSPENDED_WORDS,
     ZFS_LIST_DEADLINE,
@@ -30,6 +29,7 @@ from zvault.zfs.list_command import (
     make_list_error,
     split_in_batches,
 )
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.pool.pool import make_suspended_error
 from zvault.zfs.remote import RemoteChanges
@@ -45,7 +45,7 @@ class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
     With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
-    see parse_listing.parse_tree. ``kept``: the listings of this host that outlive the process.
+    see parse_listing.build_tree. ``kept``: the listings of this host that outlive the process.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Zfs:
         host: SshHost | None = None,
         feed: ChangeFeed | None = None,
         key_root: str = "",
-        kept: KeptListings | None = None,
+        kept: ListingCacheFiles | None = None,
     ) -> None:
         self.host: ZfsHost = LocalHost(runner) if host is None else host
         lzc = Lzc() if host is None else RemoteChanges(host)

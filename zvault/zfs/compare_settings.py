@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zvault.core.errors import NotFound, ToolFailed, ToolMissing
-from zvault.core.replication.stream_method import VaultProperty
+from zvault.core.model import VaultProperty
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 from zvault.zfs.lzc import Lzc

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.snapshot_list import SnapshotList
-from zvault.zfs.kept_listings import KeptListings
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 
 CHANGED_SLACK = 2.0
 """Seconds: a change in the same second as the listing may not be in it."""
@@ -61,7 +61,7 @@ class CachedDataset:
 class ListingCache:
     """The snapshots, bookmarks and holds of datasets, by dataset name. Snapshots that are seen are ``kept``, too."""
 
-    def __init__(self, clock: Callable[[], float] = time.time, kept: KeptListings | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, kept: ListingCacheFiles | None = None) -> None:
         self._clock = clock
         self._kept = kept
         self._seen: dict[str, CachedDataset] = {}

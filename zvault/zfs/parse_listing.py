@@ -10,7 +10,7 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any
 
-from zvault.core.known_results import list_new_ones
+from zvault.core.cached_results import list_new_ones
 from zvault.core.model import DATASET_TYPES, Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, parse_snapname_time, split_point
@@ -191,7 +191,7 @@ def parse_own_properties(lines: Iterable[str]) -> dict[str, dict[str, str]]:
     """By dataset, what ``zfs get`` printed of zvault's own properties (name, property, value).
 
     A value can hold anything, lines that look like others too: the first that is told of a property counts, and what
-    counts for anything is looked at again (``_is_scratch``, ``parse_tree``).
+    counts for anything is looked at again (``_is_scratch``, ``build_tree``).
     """
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for line in lines:
@@ -321,19 +321,6 @@ def parse_snapshot_facts(line: str) -> SnapshotFacts:
         token not in {"-", ""},
         *map(parse_number, sizes),
     )
-
-
-def parse_tree(
-    dataset_lines: Iterable[str],
-    of_each: Mapping[str, DatasetPoints],
-    own: Mapping[str, Mapping[str, str]] | None = None,
-    key_root: str = "",
-) -> Tree:
-    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch.
-
-    ``key_root``: as of ``join_listings``.
-    """
-    return build_tree(join_listings(dataset_lines, of_each, own or {}, key_root)).tree
 
 
 @dataclass(frozen=True, slots=True)

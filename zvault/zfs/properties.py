@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from zvault.core.errors import ToolFailed, refuse_unparsable
+from zvault.core.model import VaultProperty
 from zvault.core.names import SnapshotName
 from zvault.core.refusals import find_cure
-from zvault.core.replication.stream_method import VaultProperty
 from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
 from zvault.zfs.whole_listing import list_whole

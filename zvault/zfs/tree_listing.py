@@ -15,14 +15,14 @@ from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.system.side_threads import compute_aside
 from zvault.zfs import parse_listing
+from zvault.zfs.cached_datasets import CachedDatasets, ComparedListing, ListedAt
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.kept_listings import KeptListings
-from zvault.zfs.known_datasets import ComparedListing, KnownDatasets, ListedAt
 from zvault.zfs.list_command import ListCommand, split_in_batches
 from zvault.zfs.listing_cache import SINGLY_LISTED_DATASETS, DatasetPoints, ListingCache
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 from zvault.zfs.parse_listing import ListedDataset
 from zvault.zfs.partial_listing import PartlyKnown
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 from zvault.zfs.whole_listing import PartialListing
 
 LISTINGS = 3
@@ -54,14 +54,14 @@ class TreeListing:
         feed: ChangeFeed | None = None,
         key_root: str = "",
         list_names: NamesLister | None = None,
-        kept: KeptListings | None = None,
+        kept: ListingCacheFiles | None = None,
     ) -> None:
         self._list_names = list_names
         self._kept = kept
         self.key_root = key_root
         self.cache = ListingCache(kept=kept)
         self._lister = lister
-        self._known = KnownDatasets()
+        self._known = CachedDatasets()
         self._made: dict[str, parse_listing.MadeTree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting: dict[str, set[DatasetName]] = defaultdict(set)

@@ -61,7 +61,7 @@ def test_a_segment_that_is_gone_is_left_alone(tmp_path: Path) -> None:
     engine.flush()
     engine.checkpoint()
     store.delete(listed(store, "segments")[:1])
-    assert not engine.collector.clear(1)
+    assert not engine.cleaner.clear(1)
     assert engine.read(0, BLOCK_SIZE) == b"y" * BLOCK_SIZE
     with pytest.raises(StoreError):
         engine.read(300 * BLOCK_SIZE, BLOCK_SIZE)

@@ -148,7 +148,7 @@ class World:
             engine.checkpoint()
             live = engine.usage.live[: engine.blocks.root.applied + 1].nonzero()[0].tolist()
             for number in live[-4:]:
-                engine.collector.clear(number)
+                engine.cleaner.clear(number)
 
     def killed(self) -> None:
         """The process is gone; what it had answered is in the journal or in the store."""
@@ -272,7 +272,7 @@ def test_what_many_write_at_once_is_there_after_a_close(
     worlds.append(world := World(tmp_path, mode))
     world.run(world.tidy, operations=250)
     world.check()
-    assert world.engine.collector.moved_bytes > 0
+    assert world.engine.cleaner.moved_bytes > 0
     assert world.slow.failed > 2
     assert world.engine.checkpoints.taken > 1
     with threads_that_must_not_fail():

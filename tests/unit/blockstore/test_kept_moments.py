@@ -319,7 +319,7 @@ def test_collecting_does_not_wait_for_ever_for_what_the_past_keeps(clocked: Engi
     engine = attach_store(store, "vault", clocked, "test")
     for _ in range(3):
         engine.checkpoint()
-    assert engine.checkpoints.dying == []
+    assert engine.remover.dying == []
     assert engine.status()["moments"] == 4
     assert engine.status()["past_bytes"] > 3 * 64 * BLOCK_SIZE
     taken = engine.checkpoints.taken

@@ -148,7 +148,7 @@ def vault(name="cold", **changes):
         context=SimpleNamespace(
             env=SimpleNamespace(clock=StoppedClock()),
             records=SimpleNamespace(
-                conditions=SimpleNamespace(get=lambda _: None), leases=SimpleNamespace(names=lambda _: [])
+                conditions=SimpleNamespace(get=lambda _: None), undo=SimpleNamespace(names=lambda _: [])
             ),
         ),
         devices=devices,

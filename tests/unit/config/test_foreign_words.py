@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
-from zvault.config.foreign_words import FOREIGN_WORDS, ForeignWord, explain_foreign_grid
+from zvault.config.foreign_words import (
+    FOREIGN_FAMILIES,
+    FOREIGN_TABLES,
+    FOREIGN_VAULT_WORDS,
+    FOREIGN_WORDS,
+    ForeignWord,
+    explain_foreign_grid,
+)
 from zvault.config.load_config import list_doubts, load_config
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config
+from zvault.config.schema import Backup, Config, Vault
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -51,6 +59,30 @@ def test_there_are_thirty_of_one_meaning_each_and_none_is_a_key_of_zvault() -> N
     assert all(word == word.lower().replace("-", "_") for word in words)
 
 
+FORMED = {
+    "dst_offsite": "dst_a",
+    "dst_0": "dst_a",
+    "dst_offsite_plan": "dst_plan",
+    "dst_snapshot_plan": "dst_plan",
+    "dst_a_precmd": "pre_znap_cmd",
+    "dst_a_pstcmd": "pre_znap_cmd",
+    "hourly_warn": "monitor",
+    "weekly_crit": "monitor",
+}
+"""Words that other tools form, and the one that means the same."""
+
+
+def test_a_word_that_is_formed_leads_where_its_family_does(problems: Problems) -> None:
+    assert {pattern for pattern, _ in FOREIGN_FAMILIES} == {
+        next(pattern for pattern, _ in FOREIGN_FAMILIES if re.fullmatch(pattern, word)) for word in FORMED
+    }
+    for word, known in FORMED.items():
+        (entry,) = [entry for entry in FOREIGN_WORDS if known in entry.words]
+        for spelled in {word, word.replace("_", "-")}:
+            (line,) = problems(f"{BACKUP}{spelled} = true\n")
+            assert f"{spelled}: unknown key: {entry.sentence}; for example" in line
+
+
 def test_what_is_meant_for_one_side_of_keep_is_told_there_too(problems: Problems) -> None:
     (line,) = problems(f"{BACKUP}keep = {{ hourly = 24 }}\n")
     assert line.startswith(
@@ -65,6 +97,57 @@ def test_other_tables_have_their_own_words(problems: Problems) -> None:
     assert "streams of another host" not in line
     (line,) = problems(f"{BACKUP}send = {{ compress = true }}\n")
     assert line.endswith('send.compress: unknown key; did you mean "compressed"?')
+
+
+@pytest.mark.parametrize("entry", FOREIGN_VAULT_WORDS, ids=lambda entry: entry.words[0])
+def test_each_word_in_a_vault_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    assert Vault.model_fields.keys() & {*entry.words} == set()
+    for word in entry.words:
+        (line,) = problems(f"{VAULT}{word} = true\n")
+        assert line.startswith(
+            f"zvault.toml:3: vault.cold.{word}: unknown key: {entry.sentence}; for example"
+        )
+    assert good(VAULT + entry.example + "\n").vault["cold"].pool == "cold"
+
+
+@pytest.mark.parametrize("entry", FOREIGN_TABLES, ids=lambda entry: entry.words[0])
+def test_each_table_leads_to_its_sentence_and_the_example_is_taken(
+    problems: Problems, good: Good, entry: ForeignWord
+) -> None:
+    for word in entry.words:
+        for header in (f"[{word}]", f"[{word}.x]"):
+            (line,) = problems(f"{header}\nx = 1\n")
+            assert line.startswith(f"zvault.toml:1: {word}: unknown key: {entry.sentence}; for example [")
+    good(entry.example if "[backup" not in entry.example else f"{VAULT}{entry.example}")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[vault.cold]\npool = "cold"\nschedule = "daily"\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nretries = 3\n', "[backup.NAME]"),
+        ('[vault.cold]\npool = "cold"\nnbd = "tcp:nas:10809/x"\n', "[[vault.cold.device]]"),
+        ('[vault.cold]\npool = "cold"\ntimezone = "UTC"\n', "[daemon]"),
+        (f'{BACKUP}pool = "cold"\n', "[vault.NAME]"),
+        (f'{BACKUP}rbd = "rbd/cold"\n', "[[vault.NAME.device]]"),
+        (f'{BACKUP}send = {{ pool = "cold" }}\n', "[vault.NAME]"),
+        (f'{VAULT}[host.filer1]\nevery = "1h"\n', "[backup.NAME]"),
+        ('every = "1h"\n', "[backup.NAME]"),
+    ],
+)
+def test_a_key_of_another_table_is_told_where_it_belongs(problems: Problems, text: str, place: str) -> None:
+    """``retries`` in a vault was answered with all that is known there, ``nbd`` too."""
+    (line,) = problems(text)
+    assert line.endswith(f": unknown key here; it belongs to {place}")
+
+
+def test_of_tables_those_are_known_that_are_resolved_first(problems: Problems) -> None:
+    (line,) = problems("[xyzzy]\n")
+    assert line.endswith("known here: daemon, page, host, vault, backup, notify, defaults, template")
+    (line,) = problems("[defualts]\n")
+    assert line.endswith('did you mean "defaults"?')
 
 
 @pytest.mark.parametrize(

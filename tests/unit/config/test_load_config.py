@@ -11,8 +11,8 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.address import Address, Source
 from zvault.core.errors import ConfigError
+from zvault.core.policy.cron_schedule import ScheduleInterval, parse_schedule
 from zvault.core.policy.retention import KeepRules
-from zvault.core.policy.schedule import ScheduleInterval, parse_schedule
 from zvault.core.replication.bandwidth import RateLimit, RateWindow
 
 Good = Callable[..., Config]

@@ -99,7 +99,7 @@ WRITERS = {
     "system/snapshot_users.py": "words for zvaultd, which reads them",
     "zfs/list_names_child.py": "names for zvaultd, which checks them",
     "zfs/lzc_child.py": "one document",
-    "zfs/pool/change_child.py": "one document",
+    "zfs/pool/event_child.py": "one document",
     "zfs/pool/new_guid_child.py": "words for zvaultd, which reads them",
     "zfs/repair/block_writer.py": "one document, and words for zvaultd",
 }

@@ -367,7 +367,7 @@ def install(monkeypatch: Any) -> None:
     async def beside(*_: object) -> list[DatasetName]:
         return []
 
-    async def arrange(vault: Any, plan: TransferPlan, *_: object) -> None:
+    async def arrange(vault: Any, plan: TransferPlan, *_: object, **__: object) -> None:
         for change in plan.changes:
             if not isinstance(change, RenameDataset):
                 raise Conflict(f"not in this model: {change}")

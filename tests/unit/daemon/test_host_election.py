@@ -15,7 +15,7 @@ from tests.unit.events import split_event
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.api.events import RunEvent
 from zvault.core.errors import HeldElsewhere, Refused, TakenOver, ZvaultError
-from zvault.core.policy.schedule import parse_every, parse_schedule
+from zvault.core.policy.cron_schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import VaultLife
 from zvault.core.sharing.run_decision import LeaseHolder
 from zvault.core.sharing.shared_note import SharedNote

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.daemon.pool_watch import PoolWatch
 from zvault.ops.context import Context
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 
 BACKUPS: dict[str, dict[str, Any]] = {
     "home": {"source": "tank/home", "vault": "cold"},

@@ -12,7 +12,7 @@ from zvault.config.load_config import load_config
 from zvault.config.paths import Paths
 from zvault.daemon.history import RunHistory
 from zvault.daemon.renamed_backups import RECORD_FOLDERS, carry_over_names
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 SEVERAL = """
 [vault.cold]
@@ -35,7 +35,7 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
     history = RunHistory(tmp_path / "history.sqlite")
     history.begin("r1", "b", "hand", 10.0, env.way(before))
     for folder in RECORD_FOLDERS:
-        HostLeaseStore(env.paths.state / folder).put("b", {"of": folder})
+        RecordStore(env.paths.state / folder).put("b", {"of": folder})
     file = tmp_path / "zvault.toml"
     file.write_text(SEVERAL)
     env.config = load_config(Paths(), file)
@@ -51,7 +51,7 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(HostLeaseStore, "rename", mortal(HostLeaseStore.rename))
+        patch.setattr(RecordStore, "rename", mortal(RecordStore.rename))
         patch.setattr(RunHistory, "rename_backup", mortal(RunHistory.rename_backup))
         if survives <= len(RECORD_FOLDERS):
             with pytest.raises(Crash):
@@ -60,7 +60,7 @@ def test_a_kill_anywhere_leaves_nothing_under_the_old_name(
     assert history.list_ways() == {env.way(before): ["b@cold"]}
     assert [run["id"] for run in history.runs("b@cold", 9)] == ["r1"]
     for folder in RECORD_FOLDERS:
-        store = HostLeaseStore(env.paths.state / folder)
+        store = RecordStore(env.paths.state / folder)
         found = store.get("b@cold")
         assert (store.get("b"), found and found["of"]) == (None, folder)
 
@@ -84,7 +84,7 @@ def test_only_a_backup_that_never_ran_under_its_name_takes_over_from_another(
     env, figures = context(folder=tmp_path).env, {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
     history, store = (
         RunHistory(tmp_path / "history.sqlite"),
-        HostLeaseStore(env.paths.state / RECORD_FOLDERS[0]),
+        RecordStore(env.paths.state / RECORD_FOLDERS[0]),
     )
     for number, (name, ended) in enumerate(ran):
         store.put(name, {"of": name})

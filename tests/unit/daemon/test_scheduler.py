@@ -8,7 +8,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +15,9 @@ from tests.unit.patience import FOR_EVER, PATIENCE, eventually
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config
 from zvault.core.errors import Busy
-from zvault.core.policy.schedule import parse_schedule
+from zvault.core.policy.cron_schedule import parse_schedule
 from zvault.daemon import scheduler as module
-from zvault.daemon.scheduler import BackupScheduler, CalendarTrigger, has_missed_time
+from zvault.daemon.scheduler import BackupScheduler, CalendarTrigger
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment, WallClock
 from zvault.system.process.runner import HostRunner
@@ -34,82 +33,9 @@ def cron(text: str, zone: Any = BERLIN) -> CalendarTrigger:
     return CalendarTrigger(parse_schedule(text), zone)
 
 
-def every(seconds: float, last: datetime) -> IntervalTrigger:
-    """As the scheduler makes it: from the last run on."""
-    return IntervalTrigger(seconds=seconds, start_date=last + timedelta(seconds=seconds), timezone=UTC)
-
-
-# Missed times
-
-
-def test_a_backup_that_never_ran_is_due() -> None:
-    assert has_missed_time(cron("daily"), None, at("2026-11-21 09:00"))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "last", "now", "expected"),
-    [
-        ("hourly", "2026-11-21 09:00:00", "2026-11-21 09:59:59", False),
-        ("hourly", "2026-11-21 09:00:00", "2026-11-21 10:00:00", True),
-        ("hourly", "2026-11-21 08:59:59", "2026-11-21 09:00:00", True),
-        ("hourly", "2026-11-21 09:17:00", "2026-11-21 09:59:00", False),
-        ("daily", "2026-11-20 00:00:01", "2026-11-20 23:59:59", False),
-        ("daily", "2026-11-20 00:00:01", "2026-11-21 00:00:00", True),
-        ("weekly", "2026-11-16 00:00:00", "2026-11-22 23:59:59", False),
-        ("weekly", "2026-11-16 00:00:00", "2026-11-23 00:00:00", True),
-        ("30 2 * * mon-fri", "2026-11-20 02:30:00", "2026-11-22 12:00:00", False),
-        ("30 2 * * mon-fri", "2026-11-20 02:30:00", "2026-11-23 02:30:00", True),
-        ("0 0 29 2 *", "2024-02-29 00:00:00", "2026-11-21 00:00:00", False),
-        # Forward: 02:30 does not come, so it comes at 03:30.
-        ("30 2 * * *", "2026-03-28 02:30:00", "2026-03-29 03:29:00", False),
-        ("30 2 * * *", "2026-03-28 02:30:00", "2026-03-29 03:30:00", True),
-        ("30 2 * * *", "2026-03-29 03:30:00", "2026-03-30 02:29:00", False),
-        ("30 2 * * *", "2026-03-29 03:30:00", "2026-03-30 02:30:00", True),
-        ("daily", "2026-03-29 00:00:00", "2026-03-29 23:59:00", False),
-        ("daily", "2026-03-29 00:00:00", "2026-03-30 00:00:00", True),
-    ],
-)
-def test_a_time_of_the_calendar_was_missed(schedule: str, last: str, now: str, expected: bool) -> None:
-    assert has_missed_time(cron(schedule), at(last), at(now)) is expected
-
-
-def test_where_the_clock_is_put_back_a_night_is_due_once_and_both_hours_are_due() -> None:
-    first, second = at("2026-10-25 02:30"), at("2026-10-25 02:30", fold=1)
-    assert second - first == timedelta(0)  # by the wall; an hour apart in truth:
-    assert second.astimezone(UTC) - first.astimezone(UTC) == timedelta(hours=1)
-    nightly, hourly = cron("30 2 * * *"), cron("30 * * * *")
-    assert has_missed_time(nightly, at("2026-10-24 02:30"), first)
-    assert not has_missed_time(nightly, first, at("2026-10-26 02:29"))
-    assert has_missed_time(hourly, first.astimezone(UTC), second.astimezone(UTC))
-
-
-@pytest.mark.parametrize(("passed", "expected"), [(899, False), (900, True), (901, True), (10**6, True)])
-def test_an_interval_was_missed(passed: int, expected: bool) -> None:
-    last = at("2026-11-21 09:00", UTC)
-    assert has_missed_time(every(900, last), last, last + timedelta(seconds=passed)) is expected
-
-
-def test_an_interval_is_as_long_through_a_clock_change() -> None:
-    last = at("2026-03-29 01:00").astimezone(UTC)  # as a snapshot's name has it
-    assert not has_missed_time(every(7200, last), last, at("2026-03-29 03:59:59"))
-    assert has_missed_time(every(7200, last), last, at("2026-03-29 04:00:00"))
-
-
 MOMENTS = st.integers(0, 3 * 366 * 86400).map(
     lambda s: datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=s)
 )
-
-
-@given(
-    st.sampled_from(["hourly", "daily", "15 3 * * sun", "*/20 8-18 * * *"]), MOMENTS, st.integers(0, 200_000)
-)
-def test_what_was_not_missed_comes_later_and_what_was_came_before(
-    schedule: str, last: datetime, passed: int
-) -> None:
-    trigger, now = cron(schedule), last + timedelta(seconds=passed)
-    due = trigger.get_next_fire_time(None, last + timedelta(seconds=1)).astimezone(UTC)
-    assert due > last
-    assert has_missed_time(trigger, last, now) == (due <= now)
 
 
 @given(st.sampled_from(["hourly", "daily", "30 2 * * *"]), MOMENTS)

@@ -33,7 +33,7 @@ class Host:
         self.problem: Exception | None = None
         self.leases = {"vault/cold": {"pinned": True}}
         self.context: Any = SimpleNamespace(
-            env=SimpleNamespace(runner=None), records=SimpleNamespace(leases=self.leases), activity=Activity()
+            env=SimpleNamespace(runner=None), records=SimpleNamespace(undo=self.leases), activity=Activity()
         )
         self.moves = asyncio.Lock()
         managed = [self.vault("cold"), self.vault("spare")]

@@ -69,7 +69,7 @@ async def test_malformed_leases_keep_it_not_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     it = made(tmp_path, monkeypatch)
-    store = it.context.records.leases
+    store = it.context.records.undo
     for name in LEASES:
         path = store.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,15 +123,15 @@ async def test_a_vault_that_is_open_as_it_was_does_not_vanish_from_the_configura
 ) -> None:
     it = made(tmp_path, monkeypatch)
     past = PastVault("cold", 1, 2, 9.5, "cold_then", "somebody", 77, opened=True, pinned=True)
-    it.context.records.leases.put(past.lease, past.as_lease())
-    monkeypatch.setattr("zvault.daemon.app.load_config", lambda _: Config.model_validate({}))
-    await it.reload()
+    it.context.records.undo.put(past.lease, past.as_lease())
+    monkeypatch.setattr("zvault.daemon.reload.load_config", lambda _: Config.model_validate({}))
+    await it.config_reload.reload()
     told = it.status.warnings["config"]
     assert "vault cold is gone from the configuration but open as it was" in told
     assert "'zvaultctl vault close cold'" in told
     assert "cold" in it.context.env.config.vault
-    it.context.records.leases.drop(past.lease)
-    await it.reload()
+    it.context.records.undo.drop(past.lease)
+    await it.config_reload.reload()
     assert "config" not in it.status.warnings
     assert it.context.env.config.vault == {}
     it.history.close()

@@ -12,7 +12,6 @@ from tests.unit.object_store.memory_store import MemoryStore
 from zvault.api.blockstore import REQUEST_KINDS
 from zvault.object_store.interface import NO_OBJECT_YET, ObjectMissing, PreconditionFailed, StoreUnreachable
 from zvault.object_store.metered_store import BOUNDS, MeteredStore
-from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
 from zvault.object_store.retrying_store import RetryingStore
 
 
@@ -127,12 +126,7 @@ def test_what_there_was_in_all() -> None:
 def test_every_try_counts_below_one_that_is_patient() -> None:
     faults = [Fault(0, "refused"), Fault(1, "lost")]
     counted = MeteredStore(FaultyStore(MemoryStore(), faults))
-    it = RetryingStore(
-        RateLimitedStore(counted, RequestBudget()),
-        stopping=threading.Event(),
-        say=lambda _: None,
-        sleep=lambda _: None,
-    )
+    it = RetryingStore(counted, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
     it.put("one", b"1", NO_OBJECT_YET)
     found = counted.counts()
     assert (found["put"].requests, found["put"].errors, found["get"].requests) == (3, 2, 1)

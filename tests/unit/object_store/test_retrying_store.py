@@ -36,6 +36,18 @@ def test_what_goes_well_waits_for_nothing() -> None:
     assert (it.slept, it.said, it.store.trouble) == ([], [], None)
 
 
+def test_a_removal_that_fails_in_its_midst_goes_on_from_there() -> None:
+    it = Story()
+    keys = [f"{number:04}" for number in range(2500)]
+    for key in keys:
+        it.memory.put(key, b"1")
+    store = FaultyStore(it.memory, [Fault(1, "refused")])
+    RetryingStore(store, stopping=it.stopping, say=it.said.append, sleep=it.slept.append).delete(keys)
+    assert [len(call.key.split()) for call in store.calls] == [1000, 1000, 1000, 500]
+    assert [call.key.split()[0] for call in store.calls] == ["0000", "1000", "1000", "2000"]
+    assert list(it.memory.list("")) == []
+
+
 def test_waits_double_up_to_a_bound() -> None:
     it = Story()
     it.memory.put("one", b"1")

@@ -22,7 +22,7 @@ from zvault.object_store.interface import (
     join_version,
 )
 from zvault.object_store.metered_store import MeteredStore
-from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+from zvault.object_store.request_budget import RequestBudget
 from zvault.object_store.retrying_store import RetryingStore
 
 LOCK = ObjectLock("compliance", 100.0)
@@ -70,7 +70,7 @@ def test_a_listing_that_breaks_off_has_each_version_once_and_in_order(
 def test_locks_and_removing_are_tried_again_and_counted_by_the_request() -> None:
     store = filled("a", "a", "b", lock=LOCK)
     failing = [StoreUnreachable("it", "503", ""), StoreUnreachable("it", "503", "")]
-    counted = MeteredStore(RateLimitedStore(store, RequestBudget()))
+    counted = MeteredStore(store)
 
     class Failing(MeteredStore):
         def retain(self, *words: Any) -> None:
@@ -101,7 +101,8 @@ def test_they_keep_to_a_budget() -> None:
         waited.append(seconds)
         now[0] += seconds
 
-    store = RateLimitedStore(filled("a", lock=LOCK), RequestBudget(1.0, clock=lambda: now[0], sleep=sleep))
+    budget = RequestBudget(1.0, clock=lambda: now[0], sleep=sleep)
+    store = MeteredStore(filled("a", lock=LOCK), budget=budget)
     (one,) = store.versions("")
     for at in range(4):
         store.retain("a", one.version, "compliance", 500.0 + at)

@@ -14,15 +14,15 @@ from zvault.api.events import HookOutput, RunEvent
 from zvault.config.tables.hooks import Hook
 from zvault.core.errors import ZvaultError
 from zvault.ops.hooks import HookRun, RunHooks
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process import user_program
+from zvault.system.record_store import RecordStore
 
 
 class World:
     """A context with a folder, the events, what was blamed, and a log the hooks write to."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = HostLeaseStore(folder / "state" / "lease")
+        self.store = RecordStore(folder / "state" / "lease")
         self.log = folder / "log"
         self.log.touch()
         self.events: list[tuple[str, dict[str, Any]]] = []

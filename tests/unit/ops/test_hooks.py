@@ -19,7 +19,7 @@ from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused
 from zvault.ops import hooks as module
 from zvault.ops.hooks import list_cut_off_backups, recover_hooks
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 async def test_order_and_environment(it: World) -> None:
@@ -254,8 +254,8 @@ async def test_where_a_lease_stays_the_hooks_of_the_others_are_run_all_the_same(
     await crashed(it, it.hook("log first"))
     kept = it.store.get("hooks/snapshot/b/run-1") or {}
     it.store.put("hooks/snapshot/c/run-2", {key: kept[key] for key in ("about", "hooks")})
-    monkeypatch.setattr(HostLeaseStore, "drop", refuse)
-    monkeypatch.setattr(HostLeaseStore, "put", refuse)
+    monkeypatch.setattr(RecordStore, "drop", refuse)
+    monkeypatch.setattr(RecordStore, "put", refuse)
     assert await recover_hooks(it.store, lambda run, backup: it.emit, "snapshot") == []
     assert it.lines == ["first", "first"]
     assert [text for text in it.said("warning") if "Read-only file system" in text] == [

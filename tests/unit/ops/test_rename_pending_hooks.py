@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zvault.ops.hooks import list_cut_off_backups, rename_pending_hooks
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 @pytest.mark.parametrize("before", ["home", "run", "vault", "hooks"])
@@ -15,7 +15,7 @@ from zvault.system.host_lease_store import HostLeaseStore
 def test_they_keep_their_place_under_the_new_name(tmp_path: Path, before: str, scope: str) -> None:
     """A backup may be called as a scope is: its hooks went where no start looks for them."""
     store, about = (
-        HostLeaseStore(tmp_path),
+        RecordStore(tmp_path),
         {"backup": before, "run": "r1", "source": "tank", "vault": "cold"},
     )
     store.put(f"hooks/{scope}/{before}/r1", {"about": about, "hooks": ["kept"]})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.names import split_snapshot
 from zvault.zfs.parse_listing import DATASET_COLUMNS, SENT
-from zvault.zfs.pool.change_reader import HISTORY_EVENT, POOL, KernelEvent
+from zvault.zfs.pool.event_reader import HISTORY_EVENT, POOL, KernelEvent
 
 PLACES = 8
 """Events that the kernel keeps here."""

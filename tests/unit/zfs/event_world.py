@@ -13,7 +13,7 @@ from zvault.system.process.json_child import JsonChild
 from zvault.system.process.pipeline import HearStage, Pipeline
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent
+from zvault.zfs.pool.event_reader import ChangeReader, KernelEvent
 
 
 class FakeRing:

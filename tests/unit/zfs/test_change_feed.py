@@ -8,7 +8,7 @@ import pytest
 
 from zvault.zfs import change_feed
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.pool.change_reader import ChangedDatasets
+from zvault.zfs.pool.event_reader import ChangedDatasets
 
 CHILD = """#!{python}
 import sys

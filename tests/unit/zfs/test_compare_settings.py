@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.core.replication.stream_method import VaultProperty
+from zvault.core.model import VaultProperty
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs import compare_settings
 from zvault.zfs.lzc import DATASETS_PER_REQUEST, SET_AT_ONCE, Lzc, LzcFailure

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.examples import cases
 from tests.unit.zfs.event_looks import Looks, asked
 from tests.unit.zfs.event_pool import PLACES, FakePool
-from zvault.zfs.pool.change_reader import MOST_OF_ONE, ChangedDatasets
+from zvault.zfs.pool.event_reader import MOST_OF_ONE, ChangedDatasets
 
 CHANGE = st.tuples(st.sampled_from(FakePool.CHANGES), st.integers(0, 9), st.integers(0, 9))
 ROOT = st.sampled_from(["tank", "tank/a", "tank/a/b"])

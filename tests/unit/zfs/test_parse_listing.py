@@ -1,23 +1,27 @@
 """What zfs 2.3.9 printed, as it printed it."""
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.zfs.parse_listing import (
     DATASET_COLUMNS,
     PLACEHOLDER,
     SENT,
+    DatasetPoints,
+    build_tree,
     date_points,
     is_only_missing,
+    join_listings,
     parse_number,
     parse_own_properties,
     parse_points,
     parse_stamps,
     parse_stream_size,
-    parse_tree,
 )
 from zvault.zfs.trial_dataset import TRIAL_MARK
 
@@ -52,6 +56,15 @@ MADE = {
     "tank/vol@s1": 1795265059,
     "tank/elsewhere@zv_2026-11-21T13:37:33Z": 1795268253,
 }
+
+
+def parse_tree(
+    lines: Iterable[str],
+    of_each: Mapping[str, DatasetPoints],
+    own: Mapping[str, Mapping[str, str]] | None = None,
+    key_root: str = "",
+) -> Tree:
+    return build_tree(join_listings(lines, of_each, own or {}, key_root)).tree
 
 
 def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:

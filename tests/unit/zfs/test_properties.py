@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.errors import ToolFailed
-from zvault.core.replication.stream_method import VaultProperty
+from zvault.core.model import VaultProperty
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs import properties
 

@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL
 from zvault.blockstore.engine import BlockEngine
 from zvault.blockstore.format import BLOCK_SIZE
 from zvault.blockstore.maintenance.check_report import Progress, map_ordered
@@ -138,8 +137,7 @@ def copy_store(  # noqa: PLR0913, PLR0917 - what it does it with
 def remove_store(store: ObjectStore, prefix: str) -> int:
     """Remove all objects below a prefix; how many."""
     keys = [one.key for one in store.list(f"{prefix}/")]
-    for at in range(0, len(keys), KEYS_PER_REMOVAL):
-        store.delete(keys[at : at + KEYS_PER_REMOVAL])
+    store.delete(keys)
     return len(keys)
 
 

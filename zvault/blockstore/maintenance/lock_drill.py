@@ -53,7 +53,6 @@ def drill_locks(
     lock: ObjectLock,
     *,
     pool: Executor,
-    sample: int = DRILL_SAMPLE,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[DrillAttempt]:
     """Try all of it, with the keys of ``store``, which puts with a lock of SHORT. Raises NotFound, StoreError.
@@ -61,7 +60,7 @@ def drill_locks(
     ``objects``: the same bucket as the block store sees its objects.
     """
     made = _Made(store, f"{prefix}/{DRILL_FOLDER}{uuid.uuid4().hex}", lock)
-    return [*made.tries(sleep), *_looks(store, objects, prefix, lock, pool, sample)]
+    return [*made.tries(sleep), *_looks(store, objects, prefix, lock, pool)]
 
 
 class _Made:
@@ -164,12 +163,12 @@ class _Made:
 
 
 def _looks(
-    store: S3Store, objects: ObjectStore, prefix: str, lock: ObjectLock, pool: Executor, sample: int
+    store: S3Store, objects: ObjectStore, prefix: str, lock: ObjectLock, pool: Executor
 ) -> list[DrillAttempt]:
     """Whether what the newest checkpoint needs is locked for as long as it should be."""
-    what = f"see how {sample} objects that are needed are locked"
+    what = f"see how {DRILL_SAMPLE} objects that are needed are locked"
     try:
-        keys = _needed(objects, prefix, pool, sample)
+        keys = _needed(objects, prefix, pool)
         found = [(key, _lock(store, key)) for key in keys]
     except (StoreError, ZvaultError) as error:
         return [DrillAttempt(what, None, str(error))]
@@ -205,13 +204,13 @@ def _lock(store: S3Store, key: str) -> float | None:
     return None if lock is None else lock.until
 
 
-def _needed(store: ObjectStore, prefix: str, pool: Executor, sample: int) -> list[str]:
+def _needed(store: ObjectStore, prefix: str, pool: Executor) -> list[str]:
     what = read_superblock(store, prefix)
     root, usage = read_newest_root(store, prefix, what), SegmentUsage()
     load_usage(usage, store, prefix, root, pool)
     live = np.flatnonzero(usage.live).tolist()
-    some = random.sample(live, min(sample, len(live)))
+    some = random.sample(live, min(DRILL_SAMPLE, len(live)))
     keys = [f"{prefix}/store", make_checkpoint_key(prefix, root.number, root.epoch)]
-    keys += [make_map_key(prefix, *key) for key in islice(root.maps, sample)]
+    keys += [make_map_key(prefix, *key) for key in islice(root.maps, DRILL_SAMPLE)]
     keys += [make_segment_key(prefix, number, root.epoch_of(number)) for number in some]
     return keys if root.number else keys[:1]

@@ -7,13 +7,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL
 from zvault.blockstore.engine import BlockEngine
-from zvault.blockstore.garbage import ALLOWED_GARBAGE, choose_segments_to_clear
 from zvault.blockstore.maintenance.check import StoreCheck
 from zvault.blockstore.maintenance.check_report import Progress
 from zvault.blockstore.maintenance.repair import quiet_options
 from zvault.blockstore.options import EngineOptions
+from zvault.blockstore.segment_cleaner import ALLOWED_GARBAGE, choose_segments_to_clear
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 ALLOWED_STORED_SHARE = 1.1
@@ -57,8 +56,7 @@ def collect_all_garbage(
         _clear(engine, progress)
         checked = StoreCheck(store, prefix, pool, lambda *_: None, settle=0)
         strays = checked.run(0, lambda: 1.0).strays
-        for at in range(0, len(strays), KEYS_PER_REMOVAL):
-            store.delete([one.key for one in strays[at : at + KEYS_PER_REMOVAL]])
+        store.delete([one.key for one in strays])
         after = engine.status()
         engine.close()
     except BaseException:
@@ -69,11 +67,11 @@ def collect_all_garbage(
         after=int(after["stored_bytes"]),
         past=int(after["past_bytes"]),
         live=int(after["live_bytes"]),
-        moved=engine.collector.moved_bytes,
-        cleared=engine.collector.cleared,
+        moved=engine.cleaner.moved_bytes,
+        cleared=engine.cleaner.cleared,
         strays=len(strays),
         stray_bytes=sum(one.size for one in strays),
-        trouble=engine.collector.trouble,
+        trouble=engine.cleaner.trouble,
     )
 
 
@@ -95,9 +93,9 @@ def _clear(engine: BlockEngine, progress: Progress) -> None:
         total = max(total, done + len(numbers))
         for number in numbers[:SEGMENTS_PER_CHECKPOINT]:
             try:
-                engine.collector.clear(number)
+                engine.cleaner.clear(number)
             except ObjectMissing as error:
-                engine.collector.trouble = str(error)
+                engine.cleaner.trouble = str(error)
             tried.add(number)
             done += 1
             progress("gc", done, total)

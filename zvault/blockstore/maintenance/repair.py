@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import setitem
 from typing import Literal
 
 import numpy as np
-import xxhash
 
 from zvault.blockstore.attach import attach_store
-from zvault.blockstore.checkpoint import KEYS_PER_REMOVAL, MAP_BYTES
 from zvault.blockstore.engine import BlockEngine
 from zvault.blockstore.format import (
     BLOCK_SIZE,
@@ -25,13 +25,13 @@ from zvault.blockstore.format import (
     Superblock,
     find_key_numbers,
     make_checkpoint_key,
-    make_map_key,
     parse_key_numbers,
 )
 from zvault.blockstore.maintenance.check import StoreCheck
 from zvault.blockstore.maintenance.check_report import CheckReport, Progress
 from zvault.blockstore.maintenance.rebuild import MapRebuilder, RebuiltParts
 from zvault.blockstore.map.map_part import PART_BLOCKS
+from zvault.blockstore.map.map_writer import MapWriter
 from zvault.blockstore.map.read_roots import check_superblock, parse_any_root
 from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot, EpochStart, estimate_largest_root
 from zvault.blockstore.map.usage import PAGE_SEGMENTS, SegmentUsage
@@ -209,12 +209,12 @@ def _map(
     if mapped.bad_parts or mapped.bad_pages or missing or (not mapped.bad_pages and mapped.wrong_counts()):
         writer = MapWriter(store, prefix, root, checked.epoch.number)
         for part, made in rebuilt.parts.items():
-            writer.add(root.parts, part, made.as_bytes())
+            writer.add(made.as_bytes(), partial(setitem, root.parts, part))
         usage = _counted(checked, rebuilt, missing)
         pages = -(-len(usage.live) // PAGE_SEGMENTS)
         root.pages = np.zeros(pages, MAP_REFERENCE)
         for page in range(pages):
-            writer.add(root.pages, page, usage.page_bytes(page))
+            writer.add(usage.page_bytes(page), partial(setitem, root.pages, page))
         writer.flush()
         _told(mapped.bad_parts, rebuilt, missing, job)
     elif checked.broken is None:
@@ -295,34 +295,6 @@ def _cut(root: CheckpointRoot, checked: StoreCheck, job: RepairJob) -> None:
     job.did(f"the log ends with segment {last}: lost is {lost}")
 
 
-class MapWriter:
-    """Puts parts and pages into objects of the map, under the epoch that the repair took."""
-
-    def __init__(self, store: ObjectStore, prefix: str, root: CheckpointRoot, epoch: int) -> None:
-        self.store, self.prefix, self.root, self.epoch = store, prefix, root, epoch
-        self._data = bytearray()
-        self._waiting: list[tuple[np.ndarray, int, int, int, int]] = []
-
-    def add(self, table: np.ndarray, index: int, data: bytes) -> None:
-        """One of them; ``table`` of the root is to point to it."""
-        self._waiting.append((table, index, len(self._data), len(data), xxhash.xxh3_64_intdigest(data)))
-        self._data += data
-        if len(self._data) >= MAP_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put what there is."""
-        if not self._data:
-            return
-        number = self.root.map_number + 1
-        self.store.put(make_map_key(self.prefix, number, self.epoch), self._data)
-        self.root.map_number = number
-        self.root.maps[number, self.epoch] = len(self._data)
-        for table, index, *where in self._waiting:
-            table[index] = (number, self.epoch, *where)
-        self._data, self._waiting = bytearray(), []
-
-
 def put_root(store: ObjectStore, prefix: str, root: CheckpointRoot) -> None:
     """Put it as the newest, where nobody put one meanwhile. What it does not need of the map may be the past's."""
     there = [parse_key_numbers(key) for key in list_checkpoint_keys(store, prefix)]
@@ -361,6 +333,5 @@ def _remove(store: ObjectStore, report: CheckReport, job: RepairJob) -> None:
     keys += [one.key for one in report.of("checkpoint") if not one.key.endswith("/")]
     if not keys or not job.options.removes_at_once:
         return
-    for at in range(0, len(keys), KEYS_PER_REMOVAL):
-        store.delete(keys[at : at + KEYS_PER_REMOVAL])
+    store.delete(keys)
     job.did(f"removed objects that belong to nothing: {len(keys)} ({format_size(report.stray_bytes)})")

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
+from operator import setitem
 
 import numpy as np
 
 from zvault.blockstore.attach import attach_store, load_usage
 from zvault.blockstore.kept_moments import KeptMoment, add_moment
-from zvault.blockstore.maintenance.repair import MapWriter, put_root, quiet_options
+from zvault.blockstore.maintenance.repair import put_root, quiet_options
+from zvault.blockstore.map.map_writer import MapWriter
 from zvault.blockstore.map.root import MAP_REFERENCE, CheckpointRoot
 from zvault.blockstore.map.usage import PAGE_SEGMENTS, SegmentUsage
 from zvault.blockstore.options import EngineOptions
@@ -74,7 +77,7 @@ def _put(
     root.pages, root.maps = np.zeros(pages, MAP_REFERENCE), {**newest.maps, **old.maps}
     writer = MapWriter(store, prefix, root, root.epoch)
     for page in range(pages):
-        writer.add(root.pages, page, usage.page_bytes(page))
+        writer.add(usage.page_bytes(page), partial(setitem, root.pages, page))
     writer.flush()
     put_root(store, prefix, root)
 

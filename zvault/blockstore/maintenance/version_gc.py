@@ -6,7 +6,6 @@ will need: writers only go on, and a store is only rewound to a moment that is k
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -45,7 +44,6 @@ def remove_versions(
     *,
     do: bool,
     accept_tampered: bool = False,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> RemovedVersions:
     """Remove garbage; without ``do`` only see how much there is, locked or not, as ``removed``.
 
@@ -58,22 +56,19 @@ def remove_versions(
     before = read_previous_root(store, prefix, root)
     needed = NeededObjects(prefix, root, usage, before.past if before is not None else ())
     if do and not accept_tampered:
-        looked = _go(store, prefix, needed, do=False, progress=progress)
+        looked = _go(store, prefix, needed, do=False)
         if looked.strange:
             raise Refused(
                 f"nothing of the block store {prefix} is removed",
                 describe_tampering(looked.strange, []) or "",
                 "bring the store back first; to remove garbage all the same, say so with --yes",
             )
-    return _go(store, prefix, needed, do=do, progress=progress)
+    return _go(store, prefix, needed, do=do)
 
 
-def _go(
-    store: ObjectStore, prefix: str, needed: NeededObjects, *, do: bool, progress: Callable[[int], None]
-) -> RemovedVersions:
-    found, waiting, seen = RemovedVersions(), list[ListedVersion](), 0
+def _go(store: ObjectStore, prefix: str, needed: NeededObjects, *, do: bool) -> RemovedVersions:
+    found, waiting = RemovedVersions(), list[ListedVersion]()
     for one in group_versions(store.versions(f"{prefix}/")):
-        seen += len(one.versions)
         match needed.verdict(one.key):
             case "garbage":
                 waiting += one.versions
@@ -82,7 +77,6 @@ def _go(
         if len(waiting) >= VERSIONS_PER_REMOVAL:
             _remove(store, waiting, found, do=do)
             waiting = []
-            progress(seen)
     _remove(store, waiting, found, do=do)
     return found
 

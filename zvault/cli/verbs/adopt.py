@@ -104,7 +104,7 @@ def _notes(found: AdoptDocument) -> list[str]:
         lines.append(f"    why: {one['reason']}")
         if one["next"]:
             lines.append(f"    next: {one['next']}")
-    lines += _steering_notes(found["steering"])
+    lines += list_steering_notes(found["steering"])
     if found["strangers"]:
         lines.append("On the replica, and followed by nothing: " + ", ".join(found["strangers"]))
     lines += [f"Not looked at: {line}" for line in found["unlisted"]]
@@ -128,26 +128,43 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMED_DATASETS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _steering_notes(found: list[SteeringDocument]) -> list[str]:
-    """What both sides have for other tools to go by, and what zvault does about it, in lines."""
-    lines = []
+def list_steering_notes(found: list[SteeringDocument]) -> list[str]:
+    """What both sides have for other tools to go by, and what zvault does about it, in lines.
+
+    Properties of one tool in the same places are told of together: a plan of znapzend's has eighteen.
+    """
+    together: dict[tuple[str, ...], list[SteeringDocument]] = {}
     for one in found:
-        name = one["property"]
-        lines.append(f"{name} steers {one['tool']}:")
-        if one["source"]:
-            lines.append(
-                f"  set on {_some(one['source'])}: it stays out of the vault, unless 'receive.let_in' names it"
-            )
-        if one["received"]:
-            lines.append(
-                f"  came with a stream to {_some(one['received'])}: the first run takes it out of force there"
-            )
-        if one["local"]:
-            lines.append(f"  set by hand on {_some(one['local'])}, where zvault leaves it. To remove it:")
-            lines += [f"    {shlex.join(['zfs', 'inherit', name, dataset])}" for dataset in one["local"]]
-        if one["above"]:
-            lines.append(
-                f"  inherited from {_some(one['above'])}, which is above the replica: zvault leaves it. To shield the"
-                " replica set it in 'receive.set'"
-            )
+        lists = (one["source"], one["received"], one["local"], one["above"])
+        places = (one["tool"], *("\n".join(datasets) for datasets in lists))
+        together.setdefault(places, []).append(one)
+    return [line for several in together.values() for line in _steering_lines(several)]
+
+
+def _steering_lines(several: list[SteeringDocument]) -> list[str]:
+    """The same of properties that are in the same places."""
+    one, names = several[0], [each["property"] for each in several]
+    alone = len(names) == 1
+    steer, they_stay, them = ("steers", "it stays", "it") if alone else ("steer", "they stay", "them")
+    lines = [f"{_some(names)} {steer} {one['tool']}:"]
+    if one["source"]:
+        lines.append(
+            f"  set on {_some(one['source'])}: {they_stay} out of the vault, unless 'receive.let_in' names {them}"
+        )
+    if one["received"]:
+        lines.append(
+            f"  came with a stream to {_some(one['received'])}: the first run takes {them} out of force there"
+        )
+    if one["local"]:
+        lines.append(f"  set by hand on {_some(one['local'])}, where zvault leaves {them}. To remove {them}:")
+        lines += [
+            f"    {shlex.join(['zfs', 'inherit', name, dataset])}"
+            for name in names
+            for dataset in one["local"]
+        ]
+    if one["above"]:
+        lines.append(
+            f"  inherited from {_some(one['above'])}, which is above the replica: zvault leaves {them}. To shield the"
+            f" replica set {them} in 'receive.set'"
+        )
     return lines

@@ -114,16 +114,11 @@ def reach_bare_objects(place: StorePlace) -> ObjectStore:
     """The same, with its objects as they are."""
     import threading
 
-    from zvault.blockstore.locked_bucket import open_bare_store
-    from zvault.blockstore.reached_store import make_s3_settings
-    from zvault.object_store.rate_limited_store import RateLimitedStore, RequestBudget
+    from zvault.blockstore.reached_store import make_s3_settings, open_metered_store
     from zvault.object_store.retrying_store import RetryingStore
 
     spec, stopping = place.spec, threading.Event()
-    budget = RequestBudget(
-        spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait
-    )
-    bare = RateLimitedStore(open_bare_store(make_s3_settings(spec), spec), budget)
+    bare = open_metered_store(make_s3_settings(spec), spec, stopping)
     return RetryingStore(
         bare, stopping=stopping, say=print_trouble, patience=0, bound=READ_RETRY_TIME, first_bound=FIRST_BOUND
     )

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from zvault.config.schema import Config
 
 
+_BEGIN = (
+    "  next: begin with the sample ('cp /usr/share/doc/zvault/zvault.toml /etc/zvault/'), or, where another tool made a"
+    " replica, with what 'zvaultctl adopt SOURCE REPLICA' prints"
+)
+"""What to do on a machine that has no configuration yet."""
+
+
 def check_config(
     file: Annotated[
         Path | None,
@@ -58,7 +65,7 @@ def check_config(
     Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """
     # pydantic is slow to import, and no other verb needs it.
-    from zvault.config.load_config import list_doubts, list_resolved_lines, load_config
+    from zvault.config.load_config import has_config, list_doubts, list_resolved_lines, load_config
     from zvault.config.paths import Paths
 
     paths = Paths()
@@ -75,6 +82,8 @@ def check_config(
             # As compilers print them, so that editors and grep find file and line.
             for problem in problems:
                 print_wrapped_trouble(problem)
+            if file is None and not has_config(paths):
+                print_wrapped_trouble(_BEGIN)
         raise typer.Exit(USAGE_STATUS) from None
     warnings = list_doubts(paths, config, file)
     if not offline:

@@ -14,7 +14,7 @@ from zvault.config.fields import (
     WordField,
 )
 from zvault.config.tables.hooks import Hooks, refuse_hold
-from zvault.core.policy.schedule import CronSchedule
+from zvault.core.policy.cron_schedule import CronSchedule
 from zvault.core.snapshot_form import DEFAULT_FORM, SnapshotNames, check_zone
 
 

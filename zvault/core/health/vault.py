@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.errors import ErrorDocument, JournalMissing
+from zvault.core.errors import DeviceGone, ErrorDocument, JournalMissing
 from zvault.core.health.space import AMPLE_SHARE, FULL_SOON_SPAN
 from zvault.core.health.vault_conditions import (
     ALMOST_FULL,
@@ -148,6 +148,10 @@ def _storage(facts: VaultHealthFacts) -> Iterator[HealthFinding]:
             HALF_UP, facts.name, told or "not all of its devices and its pool are up", following
         )
     elif error is not None:
+        if error["reason"] == DeviceGone.reason and facts.state == "down" and "zvaultctl" not in following:
+            # Nothing looks at the storage of a vault that is down, so this stays when the storage is back.
+            again = f"the next run tries again, and 'zvaultctl vault up {facts.name}' does at once"
+            following = "; ".join(filter(None, (following, again)))
         yield make_finding(ERROR, facts.name, told, following)
     if facts.pool_state == "DEGRADED":
         yield make_finding(DEGRADED, facts.name, f"its pool {facts.pool} is DEGRADED")

@@ -82,7 +82,7 @@ class NoticeBundle:
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentLedger:
+class IncidentBook:
     """The book of what a target was told. ``sent``: when messages were made within the last hour."""
 
     incidents: tuple[Incident, ...] = ()
@@ -99,8 +99,8 @@ class JudgedSubjects:
 
 
 def advance_incidents(
-    book: IncidentLedger, seen: JudgedSubjects, rules: TellingRules, now: float, *, quiet: bool
-) -> tuple[IncidentLedger, tuple[NoticeBundle, ...]]:
+    book: IncidentBook, seen: JudgedSubjects, rules: TellingRules, now: float, *, quiet: bool
+) -> tuple[IncidentBook, tuple[NoticeBundle, ...]]:
     """The book as it is now, and the messages that are due. While it is ``quiet`` only what is critical is told.
 
     What may not be told now stays due: it is told later, if it still is so. Of what is due beyond the limit of an hour
@@ -117,7 +117,7 @@ def advance_incidents(
             del incidents[one.key]
         else:
             incidents[one.key] = replace(one, told=now, told_level=one.telling.level)
-    after = IncidentLedger(
+    after = IncidentBook(
         tuple(incidents.values()), (*sent, *(now for _ in bundles)), 0 if bundles else unsaid
     )
     notices = [tuple(_notice(one, event) for one, event in bundle) for bundle in bundles]
@@ -131,7 +131,7 @@ def _firsts(
 
 
 def _brought_up(
-    book: IncidentLedger, seen: JudgedSubjects, rules: TellingRules, now: float
+    book: IncidentBook, seen: JudgedSubjects, rules: TellingRules, now: float
 ) -> tuple[dict[tuple[SubjectKind, str, str], Incident], int]:
     """The incidents as they are by what was seen, and how many passed untold."""
     incidents: dict[tuple[SubjectKind, str, str], Incident] = {}

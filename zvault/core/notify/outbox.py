@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from zvault.core.notify.incidents import IncidentLedger
+from zvault.core.notify.incidents import IncidentBook
 from zvault.core.notify.message import Item, RunPing
 from zvault.core.policy.backoff import A_FIFTH, LONGEST_DELAY, iterate_delays
 
@@ -39,7 +39,7 @@ class TargetOutbox:
     ``reported``: until when it was told of periods (report.py); None of a target that gets no reports.
     """
 
-    book: IncidentLedger = field(default_factory=IncidentLedger)
+    book: IncidentBook = field(default_factory=IncidentBook)
     waiting: tuple[QueuedItem, ...] = ()
     last_success: float | None = None
     last_failure: float | None = None
@@ -61,7 +61,7 @@ def strip_incident_words(target: TargetOutbox) -> TargetOutbox:
     return replace(target, book=replace(target.book, incidents=bare))
 
 
-def replace_ledger(target: TargetOutbox, book: IncidentLedger) -> TargetOutbox:
+def replace_book(target: TargetOutbox, book: IncidentBook) -> TargetOutbox:
     """The same with another book."""
     return replace(target, book=book)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from zvault.core.dates import reject_future
-from zvault.core.policy.schedule import CronSchedule, find_next_time
+from zvault.core.policy.cron_schedule import CronSchedule, find_next_time
 from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import format_duration
 

@@ -39,7 +39,7 @@ class VaultEvent(Enum):
     """An event that moves a vault from one state to another. The value is its name in the drawing."""
 
     NOTHING_LEFT = "nothing left"
-    LEASE_EXPORTED = "lease: exported"
+    RECORD_EXPORTED = "record: exported"
     BRING_UP = "bring up"
     CAME_UP = "came up"
     FAIL = "fail"
@@ -68,13 +68,13 @@ VAULT_TRANSITIONS = (
         VaultEvent.NOTHING_LEFT,
         (VaultLife.UNKNOWN,),
         VaultLife.DOWN,
-        "there is no lease for it, or only one from before a reboot",
+        "there is no undo record of it, or only one from before a reboot",
     ),
     StateTransition(
-        VaultEvent.LEASE_EXPORTED,
+        VaultEvent.RECORD_EXPORTED,
         (VaultLife.UNKNOWN,),
         VaultLife.LOST,
-        "its lease says that an earlier zvaultd found it exported by hand; zvault checks it before anything else",
+        "its undo record says that an earlier zvaultd found it exported by hand; zvault checks it before anything else",
     ),
     StateTransition(
         VaultEvent.BRING_UP,
@@ -122,7 +122,7 @@ VAULT_TRANSITIONS = (
         VaultEvent.WENT_DOWN,
         (VaultLife.GOING_DOWN,),
         VaultLife.DOWN,
-        "none of its layers is up, and its lease is dropped",
+        "none of its layers is up, and its undo record is dropped",
     ),
     StateTransition(
         VaultEvent.HOLD_DOWN,
@@ -228,8 +228,8 @@ def decide_idle_care(
 
 
 @dataclass(frozen=True, slots=True)
-class LeftoverLease:
-    """The lease that an earlier zvaultd left for a vault. ``stale``: it is from before a reboot."""
+class LeftoverRecord:
+    """The undo record that an earlier zvaultd left of a vault. ``stale``: it is from before a reboot."""
 
     pinned: bool = False
     exported: bool = False
@@ -247,7 +247,7 @@ class VaultAdoption(Enum):
     TAKE_DOWN = "take down"
 
 
-def decide_adoption(left: LeftoverLease | None, *, always: bool, needed: bool) -> VaultAdoption:
+def decide_adoption(left: LeftoverRecord | None, *, always: bool, needed: bool) -> VaultAdoption:
     """Decide what to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
     if always:
         return VaultAdoption.BRING_UP

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from zvault.core.policy.schedule import CronSchedule, ScheduleInterval, describe_schedule, find_next_time
+from zvault.core.policy.cron_schedule import CronSchedule, ScheduleInterval, describe_schedule, find_next_time
 
 WEEK_DAYS = 7
 

@@ -169,7 +169,9 @@ def _into(source: DatasetName, root: DatasetName) -> str:
 
 
 def _patterns(here: Tree, there: Tree, followed: dict[DatasetName, DatasetName]) -> tuple[str, ...]:
-    """What the names of the snapshots on both sides begin with; a name without a date stands for itself."""
+    """What the names of the snapshots on both sides begin with, or the form of a date if that is a date; a name without
+    a date stands for itself.
+    """
     found: Counter[str] = Counter()
     for name, held in followed.items():
         one, other = here.get(name), there.get(held)
@@ -182,7 +184,11 @@ def _patterns(here: Tree, there: Tree, followed: dict[DatasetName, DatasetName])
 
 def _pattern(snapname: str) -> str:
     dated = _DATE.search(snapname)
-    return snapname if dated is None else f"{snapname[: dated.start()]}*"
+    if dated is None:
+        return snapname
+    # znapzend's names are a date and nothing else: all snapshots are matched by "*", whoever made them.
+    begin = snapname[: dated.start()] or snapname[:2] + re.sub(r"\d", "?", dated[0][2:])
+    return f"{begin}*"
 
 
 def suggest_name(name: str) -> str:

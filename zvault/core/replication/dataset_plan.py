@@ -1,6 +1,6 @@
 """How one dataset of a vault follows its source: resume, full, incremental, nothing or conflict, and why.
 
-An interrupted receive has a resume token, and goes on where that fits.
+An interrupted receive has a resume token, and goes on where that fits (resume_receive.py).
 
 What ZFS accepts is written here as it was seen with OpenZFS 2.3.9; the lab's test_planner.py tries it again.
 """
@@ -25,6 +25,7 @@ from zvault.core.replication.plan_model import (
     list_sent_by,
     make_incremental_steps,
 )
+from zvault.core.replication.resume_receive import explain_useless_token, make_resume_step
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import (
     AbortReceive,
@@ -135,7 +136,9 @@ class _Decision:
         if case.misfit is not None:
             return self._unlike(case.misfit.problem, case.misfit.advice)
         if case.interrupted is not None:
-            useless = self._useless(case.interrupted)
+            useless = explain_useless_token(
+                case.interrupted, case.source, case.target, vault, case.base(), case.branched
+            )
             if not useless or not self.policy.destroys:
                 return self._stuck(useless) if useless else self._resume(case.interrupted)
             self.changes = (AbortReceive(case.target, useless),)
@@ -153,38 +156,13 @@ class _Decision:
 
     # Resuming
 
-    def _useless(self, interrupted: InterruptedReceive) -> str:
-        """Why a token must be given up, or nothing."""
-        if interrupted.problem:
-            return interrupted.problem
-        if all(snap.guid != interrupted.to_guid for snap in self.case.source.snapshots):
-            return "the snapshot it was sending is gone from the source"
-        vault = self.case.vault
-        if strays := interrupted.strays(self.case.source.name.pool, self._bases(vault)):
-            return strays
-        if vault is not None and vault.snapshots:
-            found = self.case.base()
-            if found is None or found[1].guid != vault.snapshots[-1].guid or vault.written:
-                return f"{self.case.target} was changed since it began"
-        return ""
-
-    def _bases(self, vault: Dataset | None) -> set[int]:
-        """The GUIDs that a stream into the vault's dataset can start from, 0 for one in full."""
-        if vault is not None and vault.snapshots:
-            return {vault.snapshots[-1].guid}
-        return {0} if self.case.branched is None else {self.case.branched.guid}
-
     def _resume(self, interrupted: InterruptedReceive) -> TransferPlan:
         case, vault = self.case, self.case.vault
-        to = next(snap for snap in case.source.snapshots if snap.guid == interrupted.to_guid)
-        later = self._missing_after(to, vault.snapshots if vault is not None else ())
-        reason = f"an interrupted receive of {to.snapname} waits on the vault"
-        reason += f", {interrupted.progress}" if interrupted.progress else ""
-        over = vault is not None and vault.placeholder
-        first = TransferStep(TransferAction.RESUME, to, token=interrupted.token, reason=reason, over=over)
+        first = make_resume_step(interrupted, case.source, vault)
+        later = self._missing_after(first.to, vault.snapshots if vault is not None else ())
         found = case.base()
-        steps = (first, *make_incremental_steps(case.source.snapshots, to, later))
-        made = self._made(TransferAction.RESUME, reason, steps, found[0] if found else None)
+        steps = (first, *make_incremental_steps(case.source.snapshots, first.to, later))
+        made = self._made(TransferAction.RESUME, first.reason, steps, found[0] if found else None)
         return made if vault is None else self._unless_taken(made, vault.snapshots)
 
     def _stuck(self, useless: str) -> TransferPlan:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from zvault.core.known_results import list_replaced
+from zvault.core.cached_results import list_replaced
 from zvault.core.model import Base, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair, Pairing, is_aside, list_ancestry
@@ -30,7 +30,7 @@ class _Claims:
 
 
 @dataclass
-class KnownPairs:
+class CachedPairs:
     """The pairs of an earlier look, by the source's name; which datasets of that one's source have some GUIDs; and what
     that look was at (``last``).
     """
@@ -92,7 +92,7 @@ def pair_datasets(
     *,
     left_out: WantedDatasets = (),
     apart: Sequence[str] = (),
-    known: KnownPairs | None = None,
+    known: CachedPairs | None = None,
 ) -> Pairing:
     """Pair the selected source datasets with what follows them.
 
@@ -104,7 +104,7 @@ def pair_datasets(
     what two datasets share: that is looked up where both are the same objects as then.
     """
     if known is None:
-        return _match_all(source, wanted, vault, left_out, apart, KnownPairs())
+        return _match_all(source, wanted, vault, left_out, apart, CachedPairs())
     pairing = _match_changed(source, wanted, vault, left_out, apart, known)
     if pairing is None:
         pairing = _match_all(source, wanted, vault, left_out, apart, known)
@@ -117,7 +117,7 @@ def _match_changed(
     vault: Tree,
     left_out: WantedDatasets,
     apart: Sequence[str],
-    known: KnownPairs,
+    known: CachedPairs,
 ) -> Pairing | None:
     """The pairing, of which only what changed is visited; None where that may have to do with anything else.
 
@@ -173,7 +173,7 @@ def _match_all(
     vault: Tree,
     left_out: WantedDatasets,
     apart: Sequence[str],
-    known: KnownPairs,
+    known: CachedPairs,
 ) -> Pairing:
     claims = _Claims()
     everyone = [*wanted, *left_out]
@@ -228,7 +228,7 @@ def _match_all(
 
 
 def _paired(
-    known: KnownPairs, dataset: Dataset, target: DatasetName, there: Dataset | None, source: Tree
+    known: CachedPairs, dataset: Dataset, target: DatasetName, there: Dataset | None, source: Tree
 ) -> DatasetPair:
     """The pair of these: the known one, if it is of just these, and the datasets it branched off from are as then."""
     before = known.pairs.get(dataset.name)
@@ -252,7 +252,7 @@ def _is_gone(vault: Dataset, owners: Mapping[int, Sequence[str]], followed: Cont
     return known is None or all(name in followed for name in owners[known.guid])
 
 
-def _owners(source: Tree, sought: set[int], known: KnownPairs) -> dict[int, list[str]]:
+def _owners(source: Tree, sought: set[int], known: CachedPairs) -> dict[int, list[str]]:
     """By GUID of those that are sought, the datasets that have a snapshot, then those that have a bookmark of it.
 
     There are millions of GUIDs, and few of which nobody knows to whom they belong. Who has which of those is looked

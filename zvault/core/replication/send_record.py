@@ -1,4 +1,4 @@
-"""The send-flag ledger: with which flags a vault's dataset was sent, and which change of them it would not survive.
+"""The send record: with which flags a vault's dataset was sent, and which change of them it would not survive.
 
 The record is a user property of the vault's dataset, so it goes where the dataset goes. What ZFS accepts is written
 here as it was seen with OpenZFS 2.3.9; the lab's test_ledger.py tries it again.
@@ -6,12 +6,10 @@ here as it was seen with OpenZFS 2.3.9; the lab's test_ledger.py tries it again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 from zvault.core.model import Dataset
 from zvault.core.replication.lineage import format_set_aside
-from zvault.core.replication.plan_model import InterruptedReceive
 from zvault.core.replication.stream_flags import SentFlags
 
 
@@ -103,51 +101,3 @@ def find_key_conflict(source: Dataset, vault: Dataset, here: str, there: str) ->
         f"'{format_set_aside(vault.name)}' keeps what it holds, and the next run sends in full; or go on sending it"
         ' decrypted: send = { encrypted = "decrypted" }',
     )
-
-
-ResumeFault = Literal[
-    "snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "damaged", "other"
-]
-"""Why a resume token was given up, as the metric says it."""
-
-_FAULTS: tuple[tuple[str, ResumeFault], ...] = (
-    ("incremental source", "base-gone"),
-    ("no longer the same snapshot", "replaced"),
-    ("no longer exists", "snapshot-gone"),
-    ("gone from the source", "snapshot-gone"),
-    ("corrupt", "corrupt"),
-    ("it was begun with", "flags"),
-    ("was changed since", "changed"),
-    ("did not take it", "refused"),
-    ("is damaged", "damaged"),
-)
-
-
-def classify_resume_fault(reason: str) -> ResumeFault:
-    """The short word for why a token was given up, from the words that zfs or zvault found for it."""
-    return next((word for phrase, word in _FAULTS if phrase in reason), "other")
-
-
-def check_resume_token(
-    token: InterruptedReceive, source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
-) -> InterruptedReceive:
-    """The same token, with a problem if the flags it was begun with no longer go with those ``wanted``.
-
-    A token tells ``-L`` only where there are large blocks, so that it does not is no proof: what the dataset has on
-    record from when it was begun (``before``) is. Only for a full stream is this decided here: to what follows on
-    something, ``find_flag_conflict`` applies.
-    """
-    begun = token.flags
-    if token.problem or begun is None:
-        return token
-    if begun.raw != source.encrypted:
-        how = "with -w, and the dataset is not encrypted" if begun.raw else "without -w, and goes raw now"
-        return replace(token, problem=f"it was begun {how}")
-    if wanted.raw:
-        return token
-    large = begun.large_blocks or (before is not None and before.large_blocks)
-    known = begun.large_blocks or before is not None
-    if not vault.snapshots and known and large != wanted.large_blocks:
-        how = "with -L, and that is off now" if large else "without -L, and that is on now"
-        return replace(token, problem=f"it was begun {how}")
-    return token

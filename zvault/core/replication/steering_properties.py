@@ -26,6 +26,9 @@ STEERING_TOOLS = {
 }
 """By the pattern of their names, the tool that they steer."""
 
+LOCAL_ONLY = frozenset({"zrepl:placeholder"})
+"""Those that their tool reads where they are set, and nowhere below: zrepl has placeholders above each replica."""
+
 
 def find_steered_tool(name: str) -> str:
     """The tool that a property steers; "" for any other property."""
@@ -108,7 +111,7 @@ def list_steering(
             giver = sources[name].removeprefix(_INHERITED)
             if giver == sources[name]:
                 (of(name).received if giver == "received" else of(name).local).append(dataset)
-            elif giver not in there:
+            elif giver not in there and name not in LOCAL_ONLY:
                 above[name].add(giver)
     for name, givers in above.items():
         of(name).above.extend(sorted(givers))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zvault.core.replication.stream_method import SMALL_STREAM
+from zvault.core.replication.small_streams import SMALL_STREAM
 
 MOST_SMALL_STREAMS = 64
 """The most that go at once. ``transfers`` allows no more either."""

@@ -43,18 +43,13 @@ class UnchangedDatasets:
 NOTHING_UNCHANGED = UnchangedDatasets()
 
 
-def find_current_snapshot(pair: DatasetPair, ours: SnapshotFilter) -> Snapshot | None:
-    """The snapshot on the source that stands for a dataset as it is, on the vault too; None where none surely does.
+def explain_needed_snapshot(pair: DatasetPair, ours: SnapshotFilter) -> str:
+    """Why no snapshot on the source surely stands for a dataset as it is, on the vault too; empty where one does.
 
     It is the newest on both sides, by GUID, and one of zvault's: so it is not after a rollback, nor where others make
     snapshots or receive. Never of an encrypted dataset: its key may have changed, which nothing counts. ``written`` of
     both sides must be of now.
     """
-    return None if explain_needed_snapshot(pair, ours) else pair.source.newest()
-
-
-def explain_needed_snapshot(pair: DatasetPair, ours: SnapshotFilter) -> str:
-    """Why no snapshot surely stands for a dataset (see ``find_current_snapshot``), in words; empty where one does."""
     source, there = pair.source, pair.vault
     newest, last = source.newest(), there.newest() if there is not None else None
     causes = (

@@ -91,17 +91,3 @@ ELECTION_TRANSITIONS = (
 
 ELECTION_TABLE = TransitionTable("a host", ELECTION_TRANSITIONS)
 may, after = ELECTION_TABLE.may, ELECTION_TABLE.after
-
-WRITING_STATES = frozenset({ElectionState.HOLDING, ElectionState.RELEASING})
-"""States in which this host's server may run, and its note be written."""
-
-
-def find_first_state(*, lease_ours: bool, was_writing: bool) -> ElectionState:
-    """The state to begin in after a start of zvaultd.
-
-    ``lease_ours``: the lease is held by this host, in this boot. ``was_writing``: some of the vault's pool or device is
-    left here.
-    """
-    if lease_ours:
-        return ElectionState.HOLDING if was_writing else ElectionState.CUT_OFF
-    return ElectionState.SHUT_OUT if was_writing else ElectionState.STANDING_BY

@@ -24,7 +24,6 @@ NOTE_VERSION = 1
 MAX_BYTES = 1 << 20
 """Of the whole document. An entry has some 250."""
 MAX_BACKUPS = 2000
-MOST_NOTE_HOSTS = 256
 _MAX_COUNT = (1 << 53) - 1
 _MAX_EPOCH = (1 << 32) - 1
 _MAX_SECONDS = 253402300799.0

@@ -15,7 +15,7 @@ from zvault.api.vaults import VaultDocument
 from zvault.core.dates import reject_future
 from zvault.core.diagnosis.write_drift import DriftCause
 from zvault.core.health.verdict import HealthVerdict, SubjectKind
-from zvault.core.replication.send_record import ResumeFault
+from zvault.core.replication.resume_receive import ResumeFault
 from zvault.daemon.metrics.blockstore import collect_blockstore
 from zvault.daemon.metrics.cost import collect_cost
 from zvault.daemon.metrics.datasets import sample_ages, sample_lags
@@ -309,7 +309,7 @@ class MetricsCollector(Collector):
             "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
             ("vault",),
             [
-                ((name,), count_held_parameters(context.records.leases, name))
+                ((name,), count_held_parameters(context.records.undo, name))
                 for name in context.env.config.vault
             ],
         )

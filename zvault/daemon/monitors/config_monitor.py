@@ -1,4 +1,4 @@
-"""Looks whether the configuration on disk is the one in force."""
+"""Looks whether the configuration on disk is the one in force. daemon/reload.py puts it in force."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.damage import DamagedFile, DamageKind, classify_damages
+from zvault.core.policy.automatic_repairs import RECHECK_ERRORS
 from zvault.core.policy.backoff import iterate_delays
 from zvault.core.policy.scrub import VaultTraffic, find_scrub_obstacle, find_scrub_reason
 from zvault.daemon.active_run import ActiveRun
@@ -28,9 +29,6 @@ from zvault.zfs.pool.scrub import Scrubber
 
 FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE = 60.0, 3600.0
 """Seconds after which a scrub that failed is tried again; they double."""
-
-RECHECK_PAUSE = 300.0
-"""Seconds after which errors of what was half received are rechecked again, where that could not be done."""
 
 DOWN_DECISION_INTERVAL = 30.0
 """Seconds between two decisions about a vault that is down, if nothing was due and nothing new is known of it."""
@@ -51,6 +49,7 @@ class VaultScrub:
     rests_until: float = 0.0
     rests_by: tuple[PoolCondition | None, Vault | None] = (None, None)
     recheck_due: float = 0.0
+    recheck_pauses: Iterator[float] = field(default_factory=RECHECK_ERRORS.pace.iterate_waits)
     due: float = 0.0
     pauses: Iterator[float] = field(
         default_factory=lambda: iterate_delays(FIRST_SCRUB_PAUSE, LONGEST_SCRUB_PAUSE)
@@ -119,7 +118,7 @@ class ScrubHealScheduler:
             if known is not None and known.excused:
                 say(describe_excused(known))
         elif found.excused and self.context.env.clock.monotonic() >= care.recheck_due:
-            care.recheck_due = self.context.env.clock.monotonic() + RECHECK_PAUSE
+            care.recheck_due = self.context.env.clock.monotonic() + next(care.recheck_pauses)
             if await recheck_excused(self.context, name):
                 make_vault_logger(name)(
                     "what was half received is whole or gone: ZFS has read what was on its error list again"

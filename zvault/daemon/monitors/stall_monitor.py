@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from zvault.core.diagnosis.hung_tasks import HungTaskReader
 from zvault.core.diagnosis.kernel_crash import MOST_CRASHES, CrashReader, KernelCrash
@@ -28,9 +29,9 @@ from zvault.daemon.journald import log
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import kernel_log
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.line_follower import follow_lines
 from zvault.system.process.spawn import find_started
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool import stall_events
 from zvault.zfs.pool.module_parameters import list_imported_pools
 from zvault.zfs.pool.statistics import groups_argv, parse_syncing
@@ -58,7 +59,7 @@ class StallMonitor:
         self.context = context
         self.vaults = vaults
         self.stalls = stalls
-        self._store = HostLeaseStore(context.env.paths.run / "heard")
+        self._store = RecordStore(context.env.paths.run / "heard")
         self._heard = read_positions(self._store)
         self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
         self._reader = HungTaskReader()
@@ -237,18 +238,21 @@ class SourcePositions:
     newest: int
 
 
-def read_positions(store: HostLeaseStore) -> SourcePositions:
+def read_positions(store: RecordStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
-    kept = store.get("stalls")
-    if kept is None or kept["stale"]:
-        return SourcePositions(None, None, time.time_ns())
-    return SourcePositions(kept["record"], kept["event"], kept["newest"])
+    return store.recall("stalls", _load_positions) or SourcePositions(None, None, time.time_ns())
 
 
-def list_heard_crashes(store: HostLeaseStore) -> list[str]:
+def _load_positions(kept: dict[str, Any]) -> SourcePositions | None:
+    if kept["stale"]:
+        return None
+    record, event = (None if kept[key] is None else int(kept[key]) for key in ("record", "event"))
+    return SourcePositions(record, event, int(kept["newest"]))
+
+
+def list_heard_crashes(store: RecordStore) -> list[str]:
     """Return what a daemon of this boot has told of crashes of the kernel: only the next boot ends them."""
-    kept = store.get("crashes")
-    return [] if kept is None or kept["stale"] else [str(text) for text in kept.get("texts", ())]
+    return store.recall("crashes", lambda kept: [] if kept["stale"] else list(map(str, kept["texts"]))) or []
 
 
 def read_hang_patience() -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from zvault.api.vaults import VaultDocument, VaultState
 from zvault.config.schema import Vault
 from zvault.core.errors import DeviceGone, ZvaultError
-from zvault.core.policy.backoff import iterate_delays
+from zvault.core.policy.automatic_repairs import IN_PAUSES
 from zvault.core.policy.vault_life import VaultLife
 from zvault.daemon import journald
 from zvault.daemon.journald import log
@@ -39,8 +39,8 @@ CHANGED_PATIENCE = 2.5
 LATE_LOOK_LIMIT = 10.0
 """Seconds for which a look may be late before the vault counts as gone; so long the first look at it is waited for."""
 
-FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE = 5.0, 120.0
-"""Seconds between two tries to repair a vault, which double."""
+REPAIR_PACE = IN_PAUSES
+"""How often a vault is repaired: all that a look at it repairs has this pace in the table of repairs."""
 
 
 @dataclass
@@ -86,9 +86,7 @@ class RepairSchedule:
     """
 
     due: float = 0.0
-    pauses: Iterator[float] = field(
-        default_factory=lambda: iterate_delays(FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE)
-    )
+    pauses: Iterator[float] = field(default_factory=REPAIR_PACE.iterate_waits)
     why: str = ""
     task: asyncio.Task[None] | None = None
 
@@ -203,9 +201,9 @@ class VaultMonitor:
             repair.due = self.clock.monotonic() + next(repair.pauses)
         except Exception:
             log.exception("repairing vault %s failed", vault.name)
-            repair.due = self.clock.monotonic() + LONGEST_REPAIR_PAUSE
+            repair.due = self.clock.monotonic() + (REPAIR_PACE.longest or 0.0)
         else:
-            repair.why, repair.pauses = "", iterate_delays(FIRST_REPAIR_PAUSE, LONGEST_REPAIR_PAUSE)
+            repair.why, repair.pauses = "", REPAIR_PACE.iterate_waits()
 
     async def close(self) -> None:
         """End what is under way; what hangs in the kernel is left there."""

@@ -39,7 +39,7 @@ from zvault.daemon.notify.run_pings import RunPings
 from zvault.daemon.notify.target_store import TARGETS_FOLDER, TargetStore
 from zvault.daemon.status import DaemonStatus
 from zvault.ops.deliver_message import can_try_harmlessly, deliver_item, is_pinged_for
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.system.tasks import cancel_tasks
 
 NOTIFY_INTERVAL = 15.0
@@ -65,7 +65,7 @@ class Notifier:
         self.env = status.context.env
         self.counts: Counter[tuple[str, str]] = Counter()
         self._vaults, self._outdated = vaults, outdated
-        self._store = TargetStore(HostLeaseStore(self.env.paths.state / TARGETS_FOLDER))
+        self._store = TargetStore(RecordStore(self.env.paths.state / TARGETS_FOLDER))
         self._targets: dict[str, TargetOutbox] = {}
         self._runs, self._pings = RunPings(self._shared), list[RunPing]()
         self._wake = asyncio.Event()
@@ -165,7 +165,7 @@ class Notifier:
         quiet = table.quiet is not None and table.quiet.covers(clock.now().astimezone(zone))
         mine = select_verdicts_for(found, table, self.env.config, failing=target.failing)
         book, bundles = incidents.advance_incidents(target.book, mine, rules, now, quiet=quiet)
-        target = outbox.replace_ledger(target, book)
+        target = outbox.replace_book(target, book)
         for bundle in bundles:
             target = outbox.queue_item(
                 target, make_incidents_message(bundle, id=_id(), host=self.env.host, now=now, zone=zone)

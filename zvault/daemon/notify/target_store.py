@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from zvault.core.errors import ZvaultError
 from zvault.core.notify.outbox import TargetOutbox
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 TARGETS_FOLDER = "notify"
 """Below the state directory."""
@@ -27,7 +27,7 @@ def _adapter() -> TypeAdapter[TargetOutbox]:
 class TargetStore:
     """Targets on disk. What is lost or damaged begins anew: what is still wrong is then told once more."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._trouble = ""
 

@@ -15,7 +15,7 @@ from zvault.api.status import StatusDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
 from zvault.core.health.days import MOST_DAYS, DaySummary, PastRun, merge_days, summarize_days
-from zvault.core.policy.schedule import describe_schedule
+from zvault.core.policy.cron_schedule import describe_schedule
 from zvault.core.policy.week import list_week
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon import journald

@@ -5,15 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
-from zvault.core.health.verdict import VerdictLevel
 from zvault.core.units import format_duration, format_rate, format_size
-
-LEVEL_WORDS: dict[VerdictLevel, str] = {
-    "ok": "ok",
-    "unknown": "unknown",
-    "warning": "warning",
-    "critical": "critical",
-}
 
 SIGNS: dict[str, str] = {"ok": "✓", "unknown": "?", "warning": "!", "critical": "✕"}
 """Beside the words, so that neither colour nor reading is needed to see them."""

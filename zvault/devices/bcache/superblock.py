@@ -62,6 +62,9 @@ async def format_bcache(job: LayerJob, cache: CacheTable, runner: ProcessRunner)
     backing device and cache do not belong together.
     """
     behind, front = await read_superblock(job.below, runner), await read_superblock(cache.bcache, runner)
+    attached = behind is not None and behind.state != "detached"
+    if behind is not None and attached and front is None:
+        raise _make_lost_cache_error(job.below, cache.bcache, behind)
     for path, found, kind in ((job.below, behind, "backing device"), (cache.bcache, front, "cache device")):
         if found is None:
             await _refuse_unless_blank(path, job, runner)
@@ -69,7 +72,7 @@ async def format_bcache(job: LayerJob, cache: CacheTable, runner: ProcessRunner)
             raise Refused(
                 f"{path} is no {kind} of bcache", f"it is a {found.kind}", "correct 'cache' in zvault.toml"
             )
-    if behind is not None and behind.state != "detached" and (front is None or front.cset != behind.cset):
+    if behind is not None and attached and front is not None and front.cset != behind.cset:
         raise _wrong_cache(job.below, cache.bcache, behind)
     if front is None and (size := _bytes(cache.bcache)) < LEAST_CACHE_DEVICE:
         raise Refused(
@@ -104,6 +107,21 @@ async def _refuse_unless_blank(path: str, job: LayerJob, runner: ProcessRunner) 
         )
     if not job.create:
         raise job.absence.error(f"{path} is blank and should be part of a bcache")
+
+
+def _make_lost_cache_error(below: str, cache: str, behind: BcacheSuperblock) -> DeviceGone:
+    """The error for a cache that is there and cannot be read, as one that broke, or has been wiped."""
+    lost = (
+        "it holds what was not written back, so the pool is damaged without it"
+        if behind.state == "dirty"
+        else "all was written back (docs/how-to/cache-a-slow-vault.md has how to go on without it)"
+    )
+    return DeviceGone(
+        f"the cache {cache} of {below} cannot be read, or is none any more",
+        f"{below} is {behind.state}: {lost}",
+        f"see the kernel's log, and bring the device back that was {below}'s cache: zvault does not force it to run"
+        " without",
+    )
 
 
 def _wrong_cache(below: str, cache: str, behind: BcacheSuperblock) -> DeviceGone:

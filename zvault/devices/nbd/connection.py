@@ -194,6 +194,8 @@ async def _refusal(index: int, result: ProcessResult, runner: ProcessRunner) -> 
 def _advice(why: str, connections: int) -> str:
     if connections > 1 and "multiple connections" in why:
         return "set connections = 1 for this device"
+    if "netlink family" in why:
+        return "'modprobe nbd', or a kernel whose nbd can be set up by netlink (Linux 4.12)"
     return "see that the server runs, has this export, and allows this host"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
@@ -11,6 +12,7 @@ from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, OwnServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, JournalMissing, NotFound, ZvaultError
+from zvault.core.policy.automatic_repairs import LEAVE_NUMBER, NO_CONNECTION, OWN, RECONNECT_DEVICE
 from zvault.core.units import format_size
 from zvault.devices.layer import CreationCommand, Data, DeviceSlot, FoundLayer, LayerJob, SayProgress
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, past_store, s3backer, sockets
@@ -194,7 +196,8 @@ class NbdSource:
             if (file := _file_to_make(job, spec)) is not None:
                 await nbdkit.make_backing_file(*file, self.runner)
             job.say(f"starting the server of {spec}")
-            await self._serve(job, spec)
+            # Its guard takes the lease, and refuses to where another host has had the store since.
+            await RECONNECT_DEVICE.require_known({OWN: partial(self._serve, job, spec)})
         elif isinstance(spec, S3backerServer):
             job.say(f"starting the server of {spec}")
             server = replace(slot.server, kind="s3backer")
@@ -286,7 +289,8 @@ class NbdSource:
             await nbd.disconnect_device(number, self.runner)
         except nbd.StillOpen as error:
             kernel = KernelDevice.of(RecordedConnection.of_data(data), slot)
-            if kernel is not None and kernel.ours and kernel.alive != 0 and not data["serves"]:
+            cut = kernel is None or not kernel.ours or kernel.alive == 0 or data["serves"]
+            if LEAVE_NUMBER.find_unmet({NO_CONNECTION: cut}) is not None:
                 raise
             say(f"{error}. Until then the vault takes another number")
 

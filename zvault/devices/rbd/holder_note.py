@@ -18,8 +18,8 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Refused, ZvaultError
 from zvault.devices.rbd.cluster import CephCluster
 from zvault.devices.rbd.image import RBD_CALL_DEADLINE, rbd_argv
-from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ToolRunner
+from zvault.system.record_store import read_boot_id
 
 KEY = "org.zvault.writer"
 

@@ -11,10 +11,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver, ZvaultError
+from zvault.core.policy.automatic_repairs import OWN, RECONNECT_DEVICE
 from zvault.core.units import format_size
 from zvault.devices.layer import CreationCommand, Data, DeviceSlot, FoundLayer, LayerJob, SayProgress
 from zvault.devices.nbd import connection, nbdkit
@@ -27,8 +29,8 @@ from zvault.devices.rbd.cluster import CephCluster, find_blocked_pools, is_shut_
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.image_lease import make_cluster
 from zvault.devices.server_unit import exec_shell_script
-from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ProcessResult, ProcessRunner
+from zvault.system.record_store import read_boot_id
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import SystemdUnits
 
@@ -158,17 +160,25 @@ class RbdSource:
                 image, found, cluster, self.runner, locks=await self._has_dead_lock(image, cluster)
             )
         job.write(record.as_data())
-        if leased:
-            await self._refuse_if_shut_out(record, cluster, say)
-            await self._lease(job, image, cluster)
-        elif job.resume:
-            await holder_note.refuse_if_image_had_since(image, cluster, self.runner)
+        await RECONNECT_DEVICE.require_known({OWN: partial(self._refuse_others, job, record, cluster)})
         if device.map == "krbd":
             path = await self._map(job, record, image, cluster)
         else:
             path = await self._serve(job, record, image, cluster)
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
+
+    async def _refuse_others(self, job: LayerJob, record: ImageRecord, cluster: CephCluster) -> None:
+        """Take the image's lease, where it has one; else see that no host has had it since this one's pool lost it.
+
+        Who has it at this moment is refused as it is mapped. Raises TakenOver, Busy, Refused.
+        """
+        image = job.device.image
+        if record.leased:
+            await self._refuse_if_shut_out(record, cluster, job.say)
+            await self._lease(job, image, cluster)
+        elif job.resume:
+            await holder_note.refuse_if_image_had_since(image, cluster, self.runner)
 
     async def _refuse_if_shut_out(self, record: ImageRecord, cluster: CephCluster, say: SayProgress) -> None:
         """Whoever shuts a host out has taken its lease by then, or takes it next. What nobody has open is unmapped."""

@@ -36,7 +36,7 @@ from zvault.object_store.interface import (
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_settings import S3Settings
 from zvault.system.credentials import find_keys_file
-from zvault.system.host_lease_store import read_boot_id
+from zvault.system.record_store import read_boot_id
 
 MACHINE_ID = Path("/etc/machine-id")
 CONNECT_SECONDS, READ_SECONDS = 5, 10

@@ -21,8 +21,8 @@ from zvault.core.explanation import (
 )
 from zvault.core.integrity.damage import DamagedFile
 from zvault.core.model import Dataset
+from zvault.core.policy.cron_schedule import ScheduleInterval, describe_schedule
 from zvault.core.policy.retention import KeepDecision
-from zvault.core.policy.schedule import ScheduleInterval, describe_schedule
 from zvault.core.replication.lag import DatasetLag, describe_lag_basis
 from zvault.core.replication.plan_model import TransferPlan
 from zvault.core.replication.sent_reason import find_blocking_plan

@@ -54,8 +54,8 @@ from zvault.ops.tuning.set_parameters import list_tuning_requests, set_vault_par
 from zvault.ops.tuning.store_guesses import find_store_guess
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.new_pool import refuse_unless_blank
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessRunner
+from zvault.system.record_store import RecordStore
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.pool import PoolState
@@ -211,7 +211,7 @@ async def settle_on_parameters(
     )
     store_outcome(context.records, vault, settled)
     try:
-        size = _size(context.records.leases, vault, best.bandwidth, state, say)
+        size = _size(context.records.undo, vault, best.bandwidth, state, say)
         if size is not None:
             trial = ReceiveTrial(context, vault, size, say)
             async with trial.hold_scratch():
@@ -271,7 +271,7 @@ async def _read(
 
 
 def _size(
-    leases: HostLeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: SayProgress
+    leases: RecordStore, vault: Vault, bandwidth: float, state: PoolState, say: SayProgress
 ) -> int | None:
     """How large a stream to try settings out with; None, and why, where they are not."""
     if others := [request.vault for request in list_tuning_requests(leases) if request.vault != vault.name]:

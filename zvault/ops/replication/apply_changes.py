@@ -5,9 +5,10 @@ from __future__ import annotations
 from zvault.api.events import Emit, MessageEvent, ResumeAborted, WarningEvent
 from zvault.core.errors import Conflict
 from zvault.core.names import SnapshotName
+from zvault.core.policy.automatic_repairs import GIVE_UP_RECEIVE, MAY_DESTROY, USELESS
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import TransferAction, TransferPlan
-from zvault.core.replication.send_record import classify_resume_fault
+from zvault.core.replication.resume_receive import classify_resume_fault
 from zvault.core.replication.vault_changes import (
     AbortReceive,
     BranchDataset,
@@ -21,13 +22,18 @@ from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
 
 
-async def apply_changes(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -> None:
+async def apply_changes(
+    vault: Zfs, plan: TransferPlan, kind: str, emit: Emit, *, may_destroy: bool = True
+) -> None:
     """Make the changes of a plan, in their order; ``kind`` is the dataset's type.
 
     Each can be repeated: after a crash between any two the next plan begins with the one that was not made.
-    Raises Conflict when what a rollback would give up is needed by somebody.
+    Raises Conflict when what a rollback would give up is needed by somebody, and without ``may_destroy`` before an
+    interrupted receive would be given up.
     """
     for change in plan.changes:
+        if isinstance(change, AbortReceive):
+            _refuse_to_abort(change, may_destroy=may_destroy)
         gives_up = isinstance(change, AbortReceive | RollbackDataset)
         text = f"{plan.dataset}: {change}"
         emit(WarningEvent(text=text) if gives_up else MessageEvent(text=text))
@@ -36,6 +42,17 @@ async def apply_changes(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -
             emit(ResumeAborted(dataset=plan.dataset, reason=classify_resume_fault(change.reason)))
     if plan.action is TransferAction.CONFLICT:
         raise Conflict(f"{plan.dataset} cannot follow onto {plan.target}", plan.reason, plan.next)
+
+
+def _refuse_to_abort(change: AbortReceive, *, may_destroy: bool) -> None:
+    """Raise Conflict unless an interrupted receive may be given up: the planner asked, but ZFS may refuse it later."""
+    unmet = GIVE_UP_RECEIVE.find_unmet({USELESS: bool(change.reason), MAY_DESTROY: may_destroy})
+    if unmet is not None:
+        raise Conflict(
+            f"an interrupted receive of {change.dataset} cannot go on: {change.reason}",
+            f"zvault gives it up only where {unmet.says}",
+            f"run 'zfs receive -A {change.dataset}' on the vault's host",
+        )
 
 
 async def _make(vault: Zfs, change: VaultChange, kind: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
-from zvault.core.replication import send_record
+from zvault.core.replication import resume_receive, send_record
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import InterruptedReceive
 from zvault.core.replication.send_record import FlagConflict
@@ -52,6 +52,6 @@ def check_backup_token(
     if pair.vault is None:
         return token
     before = find_sent_flags(vault, pair.source, pair.vault)
-    return send_record.check_resume_token(
+    return resume_receive.check_resume_token(
         token, pair.source, pair.vault, choose_sent_flags(backup, pair.source), before
     )

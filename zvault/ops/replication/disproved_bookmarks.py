@@ -19,7 +19,7 @@ from zvault.ops.replication.base_guard import find_disproved
 from zvault.ops.replication.lag import is_taken_twice
 from zvault.ops.replication.listing import BothListings
 from zvault.ops.replication.run_bases import RunBases
-from zvault.ops.state.known_backups import DisprovedPairs
+from zvault.ops.state.cached_backups import DisprovedPairs
 from zvault.ops.vaults.pool_copies import find_original
 
 

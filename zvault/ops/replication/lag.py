@@ -8,7 +8,7 @@ from itertools import compress, repeat
 from operator import attrgetter, is_not
 
 from zvault.config.schema import Backup
-from zvault.core.known_results import KnownResults
+from zvault.core.cached_results import CachedResults
 from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.replication.base_names import group_marks_by_vault, list_sent_marks
 from zvault.core.replication.lag import DatasetLag, measure_dataset_lag
@@ -18,7 +18,7 @@ from zvault.core.snapshot_list import list_guids
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings, make_own_filter
 
-KnownLags = KnownResults[DatasetPair, DatasetLag]
+KnownLags = CachedResults[DatasetPair, DatasetLag]
 
 
 def measure_lags(
@@ -46,7 +46,7 @@ def measure_lags(
     pairs = sides.pairing.pairs
     found: Sequence[DatasetLag]
     if sides.vault_seen:
-        known: KnownLags = sides.known.lags if sides.known is not None else KnownResults()
+        known: KnownLags = sides.known.lags if sides.known is not None else CachedResults()
         found = known.again(
             pairs, _of_vault(make_own_filter(backup), unchanged), lambda then: _outdated(then, unchanged)
         )

@@ -37,8 +37,8 @@ from zvault.core.replication.vault_encryption import NO_KEYS_ABOVE, KeysAbove
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.core.snapshot_list import SnapnameIndex
 from zvault.ops.context import Context
+from zvault.ops.state.cached_backups import CachedBackup
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackup
 from zvault.ops.state.partial_tree import list_around_damage, list_existing_around_damage
 from zvault.ops.state.source_tree import list_source
 from zvault.system.side_threads import compute_aside
@@ -72,7 +72,7 @@ class BothListings:
     left_out: tuple[tuple[Dataset, DatasetName], ...] = ()
     apart: tuple[DatasetName, ...] = ()
     sized: bool = True
-    known: KnownBackup | None = field(default=None, compare=False, repr=False)
+    known: CachedBackup | None = field(default=None, compare=False, repr=False)
     keys_above: KeysAbove = NO_KEYS_ABOVE
     stray: Mapping[str, StrayBackup] = field(default_factory=dict)
     unlisted: Mapping[str, UnknownDataset] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which of a try's streams go through libzfs_core, and as what. The decision is in core/replication/stream_method.py.
+"""Which of a try's streams go through libzfs_core, and as what. The decision is in core/replication/small_streams.py.
 
 A stream of libzfs_core has no properties with it. So those of both sides are looked at before: what has any to bring
 goes through programs.
@@ -13,7 +13,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Base, Dataset
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.plan_model import TransferPlan, TransferStep, list_sent_by
-from zvault.core.replication.stream_method import explain_use_of_programs, leaves_properties_unchanged
+from zvault.core.replication.small_streams import explain_use_of_programs, leaves_properties_unchanged
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.zfs import compare_settings
 from zvault.zfs.lzc_stream import SmallStream, StreamPart

@@ -20,13 +20,13 @@ from zvault.core.replication.source_properties import (
 )
 from zvault.ops.replication.listing import BothListings
 from zvault.ops.run_outcome import MESSAGE_DATASETS, describe_refusals
-from zvault.ops.state.known_backups import KnownRecords
+from zvault.ops.state.cached_backups import CachedRecords
 from zvault.zfs import compare_settings, properties
 from zvault.zfs.client import Zfs
 
 
 async def read_source(
-    source: Zfs, backup: Backup, datasets: Sequence[Dataset], emit: Emit, known: KnownRecords | None = None
+    source: Zfs, backup: Backup, datasets: Sequence[Dataset], emit: Emit, known: CachedRecords | None = None
 ) -> dict[str, str]:
     """The record of each of these datasets of a source; empty, and told, where it cannot be read.
 

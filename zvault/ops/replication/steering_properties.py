@@ -10,7 +10,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ToolMissing, ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.replication.steering_properties import SteeringProperty, list_steering, select_steering
-from zvault.ops.state.known_backups import KnownBackup
+from zvault.ops.state.cached_backups import CachedBackup
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 from zvault.zfs.lzc import Lzc
@@ -20,7 +20,7 @@ SteeringByDataset = dict[str, tuple[str, ...]]
 
 
 async def read_steering_of_source(
-    source: Zfs, backup: Backup, names: Sequence[str], emit: Emit, known: KnownBackup | None = None
+    source: Zfs, backup: Backup, names: Sequence[str], emit: Emit, known: CachedBackup | None = None
 ) -> SteeringByDataset:
     """The steering properties that the streams of these datasets bring and that their backup does not let in.
 
@@ -40,7 +40,7 @@ async def read_steering_of_source(
 
 
 async def read_steering_of_vault(
-    vault: Zfs, datasets: Sequence[Dataset], known: KnownBackup | None = None
+    vault: Zfs, datasets: Sequence[Dataset], known: CachedBackup | None = None
 ) -> SteeringByDataset:
     """The steering properties that streams brought to these datasets of a vault, and that are in force.
 

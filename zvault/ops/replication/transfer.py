@@ -158,10 +158,14 @@ class Transfers:
         if (unprotected := self.plan.bases.refused.get(plan.dataset)) is not None:
             raise unprotected
         guard = self._guard(dataset)
-        await apply_changes(self.opened.vault.zfs, plan, dataset.type, self.opened.emit)
+        await self._apply(plan, dataset.type)
         if plan.action is TransferAction.NOTHING:
             self._advance(plan, dataset, guard)
         return plan.action is not TransferAction.NOTHING
+
+    async def _apply(self, plan: TransferPlan, kind: str = "") -> None:
+        opened = self.opened
+        await apply_changes(opened.vault.zfs, plan, kind, opened.emit, may_destroy=opened.backup.prunes_vault)
 
     async def send(self, plan: TransferPlan) -> None:
         """Send what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
@@ -240,7 +244,7 @@ class Transfers:
         useless = AbortReceive(plan.target, why)
         opened = self.opened
         giving_up = replace(plan, action=TransferAction.NOTHING, changes=(useless,))
-        await apply_changes(opened.vault.zfs, giving_up, "", opened.emit)
+        await self._apply(giving_up)
         opened.source.forget(plan.dataset)
         after, again = await self._plan_again(plan)
         if again.action is TransferAction.RESUME:

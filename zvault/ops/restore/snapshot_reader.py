@@ -20,7 +20,6 @@ from zvault.core.names import SnapshotName
 from zvault.ops.context import Context
 from zvault.system import hash_files
 from zvault.system.hash_files import device_argv, parse_device
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.mount import (
     MOUNT_DEADLINE,
     NOT_MOUNTED_WORDS,
@@ -30,6 +29,7 @@ from zvault.system.mount import (
     unmount_argv,
 )
 from zvault.system.procfs import list_pool_mounts
+from zvault.system.record_store import RecordStore
 from zvault.system.tasks import finish_work
 from zvault.zfs import scratch_datasets, trial_dataset
 from zvault.zfs.changes import NamesGone, list_some_names
@@ -154,9 +154,9 @@ async def _written_down(
     kind: str,
     path: str,
     undo: Callable[[ZfsHost, str], Awaitable[None]],
-    store: HostLeaseStore | None = None,
+    store: RecordStore | None = None,
 ) -> AsyncIterator[None]:
-    lease, store = f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}", store or context.records.leases
+    lease, store = f"{LOOK_LEASE_PREFIX}{secrets.token_hex(4)}", store or context.records.undo
     context.activity.readings.add(lease)
     try:
         store.put(lease, {"kind": kind, "host": _told(host), "path": path})
@@ -168,7 +168,7 @@ async def _written_down(
         context.activity.readings.discard(lease)
 
 
-async def _undone(store: HostLeaseStore, lease: str, undoing: Awaitable[None]) -> None:
+async def _undone(store: RecordStore, lease: str, undoing: Awaitable[None]) -> None:
     await undoing
     store.drop(lease)
 
@@ -214,7 +214,7 @@ async def close_left_open(context: Context, within: float | None = None) -> list
     """
     left = []
     # A mount keeps its snapshot busy: it goes first.
-    for store in (context.records.leases, context.records.mount_holds):
+    for store in (context.records.undo, context.records.mount_holds):
         for lease in store.names(LOOK_LEASE_PREFIX):
             if lease in context.activity.readings:
                 continue
@@ -227,7 +227,7 @@ async def close_left_open(context: Context, within: float | None = None) -> list
     return left
 
 
-async def _swept(context: Context, store: HostLeaseStore, lease: str) -> str:
+async def _swept(context: Context, store: RecordStore, lease: str) -> str:
     """Take away what a lease tells of, and the lease; else why that cannot be done yet."""
     try:
         if (known := store.get(lease)) is None:

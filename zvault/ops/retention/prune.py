@@ -16,7 +16,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.known_verdicts import keeps_all, pack_verdicts
+from zvault.core.policy.cached_verdicts import keeps_all, pack_verdicts
 from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context

@@ -14,7 +14,7 @@ from zvault.config.schema import Backup
 from zvault.core.lazy import LazyProperty
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
-from zvault.core.policy.known_verdicts import DatasetVerdicts, keeps_all, pack_verdicts
+from zvault.core.policy.cached_verdicts import DatasetVerdicts, keeps_all, pack_verdicts
 from zvault.core.policy.prune_limit import PruneExcess, find_prune_excess, limit_prune
 from zvault.core.policy.retention import KeepDecision, order_by_prune
 from zvault.core.replication.lineage import Pairing
@@ -22,9 +22,10 @@ from zvault.core.replication.plan_model import SnapshotFilter
 from zvault.ops.context import Context
 from zvault.ops.replication.listing import BothListings, make_own_filter
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
-from zvault.ops.retention.known_retention import Ages, UnseenVault, look_at
+from zvault.ops.retention.cached_verdicts import Ages, look_at
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import Clones, KnownRetention, VerdictDependencies
+from zvault.ops.retention.protected_snapshots import SourceProtection, UnseenVault
+from zvault.ops.state.cached_backups import CachedRetention, Clones, VerdictDependencies
 from zvault.ops.state.older_vault import find_older_vault
 from zvault.system.side_threads import compute_aside
 
@@ -72,7 +73,7 @@ class PrunePlan:
     backup: str = "BACKUP"
     arrived: Set[int] = frozenset()
     replica: bool = False
-    known: KnownRetention | None = field(default=None, compare=False, repr=False)
+    known: CachedRetention | None = field(default=None, compare=False, repr=False)
     between_runs: bool = False
 
     @LazyProperty
@@ -162,17 +163,17 @@ def plan_prune(
     ``prune.drop_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes. ``between_runs`` no run prunes, see ``PrunePlan``.
     """
-    env, others = context.env, OtherBackups.of(context, backup)
+    env = context.env
     share = 1.0 if over_limit else backup.prune_limit
     min_age = env.vault(backup.vault).min_age if backup.vault is not None else 0.0
-    unseen = backup.vault is not None and not sides.vault_seen
+    unseen = None
+    if backup.vault is not None and not sides.vault_seen:
+        unseen = UnseenVault(context.records.pools.last(env.vault(backup.vault)))
     # Of a look that did not see the vault nothing is kept: the next one may.
-    known = sides.known.retention if sides.known is not None and not unseen else KnownRetention()
-    looked = look_at(
-        known, env.clock.time(), env.zone, backup, others, Ages(min_age, env.min_age_of(backup.source))
-    )
-    if backup.vault is not None and unseen:
-        looked = replace(looked, unseen=UnseenVault(context.records.pools.last(env.vault(backup.vault))))
+    known = sides.known.retention if sides.known is not None and unseen is None else CachedRetention()
+    protection = SourceProtection(backup, OtherBackups.of(context, backup), unseen)
+    ages = Ages(min_age, env.min_age_of(backup.source))
+    looked = look_at(known, env.clock.time(), env.zone, protection, ages)
     besides = VerdictDependencies(
         _by_dataset(_lent(sides.pairing)), _by_dataset(sides.source.clones() | sides.vault.clones())
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from zvault.api.backups import Side
 from zvault.api.events import Emit, WarningEvent
 from zvault.config.schema import Backup
+from zvault.core.cached_results import list_new_ones
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.known_results import list_new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.retention import KeepDecision, decide_retention
@@ -23,8 +23,8 @@ from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.listing import make_own_filter, make_sent_filter
 from zvault.ops.retention.prune_plan import PrunePlan, find_verdicts_dataset
 from zvault.ops.run_outcome import describe_refusals
+from zvault.ops.state.cached_backups import HeldAsWanted
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import HeldAsWanted
 from zvault.system.side_threads import LongList, compute_aside
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs

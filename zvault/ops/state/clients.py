@@ -11,7 +11,7 @@ from zvault.ops.stream.route import StreamRoute
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
-from zvault.zfs.kept_listings import KeptListings
+from zvault.zfs.listing_cache_files import ListingCacheFiles
 from zvault.zfs.lzc_stream import StreamHelpers
 from zvault.zfs.pool.pool import POOL_PROC, PoolExporting, Zpool
 from zvault.zfs.repair.damage_name_guard import DamageNameGuard
@@ -30,7 +30,7 @@ class ZfsClients:
         self._env = env
         self._feed = feed
         self.zpool = Zpool(env.runner, POOL_PROC)
-        self.kept = KeptListings(env.paths.listings)
+        self.kept = ListingCacheFiles(env.paths.listings)
         self.helpers = StreamHelpers()
         self.damage_names = DamageNameGuard()
         self._sources: dict[Address | None, Zfs] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import date, tzinfo
 from typing import Any
@@ -22,9 +21,8 @@ from zvault.core.cost.ledger import (
     find_month_start,
     start_ledger,
 )
-from zvault.core.errors import ZvaultError
 from zvault.ops.state.environment import Environment
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 STORED_FIELD = "stored_bytes"
 
@@ -41,7 +39,7 @@ WRITTEN_EVERY = 300.0
 class CostBook:
     """A ledger for each block store, by vault and device."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, Ledger | None] = {}
         self._written: dict[str, float] = {}
@@ -77,16 +75,12 @@ class CostBook:
                 self._write(name, ledger)
 
     def _write(self, name: str, ledger: Ledger) -> None:
-        with contextlib.suppress(OSError):
-            self._store.put(name, _kept(ledger))
+        self._store.note(name, _kept(ledger))
         self._written[name] = ledger.reading.at
 
     def _get(self, name: str) -> Ledger | None:
         if name not in self._known:
-            self._known[name] = None
-            with contextlib.suppress(ZvaultError, KeyError, TypeError, ValueError, AttributeError):
-                if (data := self._store.get(name)) is not None:
-                    self._known[name] = _loaded(data)
+            self._known[name] = self._store.recall(name, _loaded)
         return self._known[name]
 
     def document(self, env: Environment, vault: str) -> CostDocument | None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from difflib import get_close_matches
 from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ from zvault.config.schema import Backup, Config, HostTable, Vault
 from zvault.core.address import Address, Source
 from zvault.core.errors import NotFound, SeveralVaults
 from zvault.core.name_rules import expand_vault_dataset, make_vault_dataset
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, split_snapshot
 from zvault.ops.state.pool_book import describe_storage
 from zvault.system.process.runner import ProcessRunner
 
@@ -134,7 +135,7 @@ class Environment:
                 f"each is a backup of its own: {', '.join(parts)}",
                 f"name one of them, as in '{parts[0]}'",
             )
-        return _named(self.config.backup, "backup", name)
+        return _named(self.config.backup, "backup", name, self.config)
 
     def list_backups_of(self, name: str) -> list[Backup]:
         """The backup of a name, or those of a table's vaults where it has several. Raises NotFound."""
@@ -143,7 +144,7 @@ class Environment:
 
     def vault(self, name: str) -> Vault:
         """A vault's table in the configuration in force. Raises NotFound."""
-        return _named(self.config.vault, "vault", name)
+        return _named(self.config.vault, "vault", name, self.config)
 
     def min_age_of(self, source: Source) -> float:
         """The ``min_age`` of the vault of this host whose pool a source lies in, in seconds; 0 where it is none's."""
@@ -214,8 +215,28 @@ def _host_name(config: Config) -> str:
 Entry = TypeVar("Entry", Backup, Vault)
 
 
-def _named(table: dict[str, Entry], kind: str, name: str) -> Entry:
+def _named(table: dict[str, Entry], kind: str, name: str, config: Config) -> Entry:
     if name in table:
         return table[name]
-    known = ", ".join(sorted(table)) or "none is configured"
-    raise NotFound(f"there is no {kind} '{name}'", f"known: {known}", f"check [{kind}.…] in zvault.toml")
+    known = f"known: {', '.join(sorted(table)) or 'none is configured'}"
+    meant = _say_what_is_named(table, name, config)
+    why = f"{meant}; {known}" if meant else known
+    raise NotFound(f"there is no {kind} '{name}'", why, f"check [{kind}.…] in zvault.toml")
+
+
+def _say_what_is_named(table: dict[str, Entry], name: str, config: Config) -> str:
+    """What a name is that is none of the table: of another kind, a dataset, or a slip; "" if nothing is known."""
+    if name in config.vault:
+        return f"'{name}' is a vault"
+    if config.list_names_of(name) or name in config.backup:
+        return f"'{name}' is a backup"
+    dataset, _ = split_snapshot(name)
+    takers = [
+        one.name
+        for one in config.backup.values()
+        if dataset.is_within(one.source.dataset) and one.source.host is None
+    ]
+    if takers and "/" in name:
+        return f"'{dataset}' is a dataset, which is in the source of {', '.join(sorted(takers))}"
+    near = get_close_matches(name, table, n=1)
+    return f"'{near[0]}' is the nearest" if near else ""

@@ -5,17 +5,16 @@ It outlives zvaultd, and is true while the vault is down: nothing but a look at 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
+from typing import Any
 
-from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class ExposedBook:
     """A small file for each backup that has any: by dataset of the vault, the key of what is encrypted above it."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, tuple[str, dict[str, str]]] = {}
 
@@ -27,11 +26,7 @@ class ExposedBook:
         if way is None or self._read(backup) == (way, found):
             return
         self._known[backup] = way, dict(found)
-        with contextlib.suppress(OSError):
-            if found:
-                self._store.put(backup, {"way": way, "datasets": dict(found)})
-            else:
-                self._store.drop(backup)
+        self._store.note(backup, {"way": way, "datasets": dict(found)} if found else None)
 
     def last(self, backup: str, way: str | None) -> dict[str, str]:
         """Return what was seen last of a backup, if it goes that ``way``."""
@@ -40,13 +35,9 @@ class ExposedBook:
 
     def _read(self, backup: str) -> tuple[str, dict[str, str]]:
         if backup not in self._known:
-            self._known[backup] = self._written(backup)
+            self._known[backup] = self._store.recall(backup, _load) or ("", {})
         return self._known[backup]
 
-    def _written(self, backup: str) -> tuple[str, dict[str, str]]:
-        with contextlib.suppress(OSError, ZvaultError):
-            noted = self._store.get(backup) or {}
-            way, datasets = noted.get("way"), noted.get("datasets")
-            if isinstance(way, str) and isinstance(datasets, dict):
-                return way, {str(name): str(key) for name, key in datasets.items()}
-        return "", {}
+
+def _load(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    return str(data["way"]), {str(name): str(key) for name, key in data["datasets"].items()}

@@ -6,16 +6,15 @@ from bookmarks only if they are known to be of the place that is configured now.
 
 from __future__ import annotations
 
-import contextlib
+from typing import Any
 
-from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class PlaceBook:
     """A small file for each pool, named for its GUID: by source, the dataset that its root goes to."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def note(self, pool: int, source: str, target: str) -> None:
@@ -26,16 +25,15 @@ class PlaceBook:
         known = self._of(pool)
         if known.get(source) == target:
             return
-        with contextlib.suppress(OSError):
-            self._store.put(f"{pool:x}", {"places": {**known, source: target}})
+        self._store.note(f"{pool:x}", {"places": {**known, source: target}})
 
     def last(self, pool: int, source: str) -> str | None:
         """Return the place at which a pool has what was last sent of a source; None where it is not known."""
         return self._of(pool).get(source)
 
     def _of(self, pool: int) -> dict[str, str]:
-        with contextlib.suppress(OSError, ZvaultError):
-            places = (self._store.get(f"{pool:x}") or {}).get("places")
-            if isinstance(places, dict):
-                return {str(source): str(target) for source, target in places.items()}
-        return {}
+        return self._store.recall(f"{pool:x}", _load) or {}
+
+
+def _load(data: dict[str, Any]) -> dict[str, str]:
+    return {str(source): str(target) for source, target in data["places"].items()}

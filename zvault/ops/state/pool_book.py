@@ -11,10 +11,11 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 FOLDER_SETTLED = 2.0
 """Seconds since a folder changed after which another change has another time."""
@@ -55,7 +56,7 @@ def describe_storage(vault: Vault) -> str:
 class PoolBook:
     """A small file for each pool, named for its GUID."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: tuple[tuple[int, int], dict[int, SeenPool]] | None = None
 
@@ -81,8 +82,8 @@ class PoolBook:
             return dict(self._known[1])
         found, names = dict[int, SeenPool](), self._store.names()
         for name in names:
-            with contextlib.suppress(OSError, ValueError, ZvaultError):
-                if (seen := self._get(name)) is not None:
+            with contextlib.suppress(ValueError):
+                if (seen := self._store.recall(name, _load)) is not None:
                     found[int(name, 16)] = seen
         # One that cannot be read is tried again: that it can be, no folder tells.
         self._known = (stamp, dict(found)) if stamp is not None and len(found) == len(names) else None
@@ -106,14 +107,12 @@ class PoolBook:
         newest = [guid for guid, one in seen.items() if one.turn == turn]
         return newest[0] if len(newest) == 1 and seen[newest[0]] == SeenPool.of(vault) else None
 
-    def _get(self, name: str) -> SeenPool | None:
-        data = self._store.get(name)
-        if data is None:
-            return None
-        return SeenPool(
-            str(data.get("vault", "")),
-            str(data.get("pool", "")),
-            str(data.get("storage", "")),
-            data.get("given_up") is True,
-            int(data.get("turn", 0)),
-        )
+
+def _load(data: dict[str, Any]) -> SeenPool:
+    return SeenPool(
+        str(data.get("vault", "")),
+        str(data.get("pool", "")),
+        str(data.get("storage", "")),
+        data.get("given_up") is True,
+        int(data.get("turn", 0)),
+    )

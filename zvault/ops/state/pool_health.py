@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,10 +10,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from zvault.api.vaults import DamageDocument, ScrubDocument
-from zvault.core.errors import ZvaultError
 from zvault.core.integrity.damage import DamagedFile, HealTarget, count_damaged_files
 from zvault.core.policy.scrub import PoolScan
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.scrub import PoolErrors
 
 
@@ -180,7 +178,7 @@ def _has_begun_since(scan: PoolScan, at: float) -> bool:
 class PoolConditions:
     """The conditions of all vaults. On disk is what a decision needs while a vault is down: without it none is made."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[str, PoolCondition] = {}
         self._given_up: dict[str, int] = {}
@@ -188,18 +186,17 @@ class PoolConditions:
     def get(self, vault: str) -> PoolCondition | None:
         """Return what was last seen of a vault, None where it was never up."""
         if vault not in self._known:
-            with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
-                if (data := self._store.get(vault)) is not None:
-                    self._known[vault] = _loaded(data)
-        return self._known.get(vault)
+            if (found := self._store.recall(vault, _loaded)) is None:
+                return None
+            self._known[vault] = found
+        return self._known[vault]
 
     def put(self, vault: str, condition: PoolCondition) -> None:
         """Note what was seen. It goes to disk where something in it changed that is kept there."""
         before = self.get(vault)
         self._known[vault] = condition
         if before is None or _kept(before) != _kept(condition):
-            with contextlib.suppress(OSError, ZvaultError):
-                self._store.put(vault, _kept(condition))
+            self._store.note(vault, _kept(condition))
 
     def given_up(self, vault: str) -> None:
         """Another host has its pool now, and is told what ZFS lists there. What it listed here may be reads that had no

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict
 from typing import Any
 
-from zvault.core.errors import ZvaultError
 from zvault.core.integrity.put_back import PoolProgress
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class PutBackBook:
     """A small file for each pool, named for its GUID. While it is lost, nothing is known to be older."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._known: dict[int, PoolProgress] = {}
 
     def get(self, guid: int) -> PoolProgress | None:
         """Return how far a pool was; None where it was never seen."""
         if guid not in self._known:
-            with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
-                if (data := self._store.get(f"{guid:x}")) is not None:
-                    self._known[guid] = _load(data)
-        return self._known.get(guid)
+            if (found := self._store.recall(f"{guid:x}", _load)) is None:
+                return None
+            self._known[guid] = found
+        return self._known[guid]
 
     def put(self, guid: int, progress: PoolProgress) -> None:
         """Write down how far a pool is. Where that cannot be done, an older one may not be told after a restart."""
         if self.get(guid) != progress:
             self._known[guid] = progress
-            with contextlib.suppress(OSError, ZvaultError):
-                self._store.put(f"{guid:x}", asdict(progress))
+            self._store.note(f"{guid:x}", asdict(progress))
 
 
 def _load(data: dict[str, Any]) -> PoolProgress:

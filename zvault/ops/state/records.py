@@ -13,14 +13,14 @@ from zvault.ops.state.pool_health import PoolConditions
 from zvault.ops.state.put_back_book import PutBackBook
 from zvault.ops.state.replaced_book import ReplacedBook
 from zvault.ops.state.unchanged_book import UnchangedBook
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 @dataclass(frozen=True)
 class Records:
     """The files, by what is in them; each is read anew, and is changed only by the use case that is named.
 
-    ``leases``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
+    ``undo``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
     ``progress``: how far each pool was when it was last seen; noted when a vault comes up, and by each look at it
@@ -38,8 +38,8 @@ class Records:
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
 
-    leases: HostLeaseStore
-    hooks: HostLeaseStore
+    undo: RecordStore
+    hooks: RecordStore
     pools: PoolBook
     progress: PutBackBook
     places: PlaceBook
@@ -48,25 +48,25 @@ class Records:
     conditions: PoolConditions
     exposed: ExposedBook
     costs: CostBook
-    measured: HostLeaseStore
-    mount_holds: HostLeaseStore
-    machines: HostLeaseStore
+    measured: RecordStore
+    mount_holds: RecordStore
+    machines: RecordStore
 
     @classmethod
     def at(cls, paths: Paths) -> Records:
         """Those of one daemon. What an effect on this host leaves ends with the boot; all else outlives it."""
         return cls(
-            leases=HostLeaseStore(paths.run / "lease"),
-            hooks=HostLeaseStore(paths.state / "lease"),
-            pools=PoolBook(HostLeaseStore(paths.state / "pools")),
-            progress=PutBackBook(HostLeaseStore(paths.state / "progress")),
-            places=PlaceBook(HostLeaseStore(paths.state / "places")),
-            unchanged=UnchangedBook(HostLeaseStore(paths.state / "unchanged")),
-            replaced=ReplacedBook(HostLeaseStore(paths.state / "replaced")),
-            conditions=PoolConditions(HostLeaseStore(paths.state / "condition")),
-            exposed=ExposedBook(HostLeaseStore(paths.state / "exposed")),
-            costs=CostBook(HostLeaseStore(paths.state / "costs")),
-            measured=HostLeaseStore(paths.state / "measured"),
-            mount_holds=HostLeaseStore(paths.state / "mount-holds"),
-            machines=HostLeaseStore(paths.state / "machines"),
+            undo=RecordStore(paths.run / "lease"),
+            hooks=RecordStore(paths.state / "lease"),
+            pools=PoolBook(RecordStore(paths.state / "pools")),
+            progress=PutBackBook(RecordStore(paths.state / "progress")),
+            places=PlaceBook(RecordStore(paths.state / "places")),
+            unchanged=UnchangedBook(RecordStore(paths.state / "unchanged")),
+            replaced=ReplacedBook(RecordStore(paths.state / "replaced")),
+            conditions=PoolConditions(RecordStore(paths.state / "condition")),
+            exposed=ExposedBook(RecordStore(paths.state / "exposed")),
+            costs=CostBook(RecordStore(paths.state / "costs")),
+            measured=RecordStore(paths.state / "measured"),
+            mount_holds=RecordStore(paths.state / "mount-holds"),
+            machines=RecordStore(paths.state / "machines"),
         )

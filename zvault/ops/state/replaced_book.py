@@ -5,20 +5,19 @@ Without that they would stay, and their datasets would be in conflict until some
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable
+from typing import Any
 
-from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.names import SnapshotName
 from zvault.core.replication.name_clash import ReplacedSnapshot
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class ReplacedBook:
     """A small file for each backup that has such snapshots."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def add(self, backup: str, snapshots: Iterable[Snapshot]) -> None:
@@ -34,19 +33,16 @@ class ReplacedBook:
             self._keep(backup, left)
 
     def _keep(self, backup: str, listed: list[ReplacedSnapshot]) -> None:
-        with contextlib.suppress(OSError):
-            if listed:
-                rows = [[name, f"{guid:x}", createtxg] for name, guid, createtxg in listed]
-                self._store.put(backup, {"snapshots": rows})
-            else:
-                self._store.drop(backup)
+        rows = [[name, f"{guid:x}", createtxg] for name, guid, createtxg in listed]
+        self._store.note(backup, {"snapshots": rows} if rows else None)
 
     def of(self, backup: str) -> list[ReplacedSnapshot]:
         """Those that are written down; none where the file cannot be read."""
-        with contextlib.suppress(OSError, ZvaultError, ValueError, TypeError, AttributeError):
-            listed = (self._store.get(backup) or {}).get("snapshots", [])
-            return [
-                ReplacedSnapshot(SnapshotName(str(name)), int(guid, 16), int(txg))
-                for name, guid, txg in listed
-            ]
-        return []
+        return self._store.recall(backup, _load) or []
+
+
+def _load(data: dict[str, Any]) -> list[ReplacedSnapshot]:
+    return [
+        ReplacedSnapshot(SnapshotName(str(name)), int(guid, 16), int(txg))
+        for name, guid, txg in data["snapshots"]
+    ]

@@ -6,18 +6,17 @@ the vault. While it is lost, lag counts from when the snapshot was made. No run 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection
+from typing import Any
 
-from zvault.core.errors import ZvaultError
 from zvault.core.replication.unchanged_datasets import UnchangedDatasets
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 class UnchangedBook:
     """A small file for each backup: by a snapshot's GUID, in seconds since the epoch."""
 
-    def __init__(self, store: HostLeaseStore) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def note(self, backup: str, found: UnchangedDatasets, known: Collection[int]) -> None:
@@ -29,12 +28,12 @@ class UnchangedBook:
         kept = {guid: at for guid, at in before.items() if guid in known}
         after = kept | {snap.guid: found.at for snap in found.stands.values()}
         if after != before:
-            with contextlib.suppress(OSError):
-                self._store.put(backup, {"until": {f"{guid:x}": at for guid, at in after.items()}})
+            self._store.note(backup, {"until": {f"{guid:x}": at for guid, at in after.items()}})
 
     def until(self, backup: str) -> dict[int, float]:
         """By a snapshot's GUID, until when nothing was written after it."""
-        with contextlib.suppress(OSError, ZvaultError, ValueError, TypeError, AttributeError):
-            until = (self._store.get(backup) or {}).get("until", {})
-            return {int(guid, 16): float(at) for guid, at in until.items()}
-        return {}
+        return self._store.recall(backup, _load) or {}
+
+
+def _load(data: dict[str, Any]) -> dict[int, float]:
+    return {int(guid, 16): float(at) for guid, at in data["until"].items()}

@@ -1,14 +1,15 @@
-"""Module parameters as leases: set while a vault that wants them is up, restored when the last one goes down.
+"""Module parameters with undo records: set while a vault that wants them is up, restored when the last one goes down.
 
-There are three kinds of leases (``system/host_lease_store.py``): one for each vault that is up, with the parameters it
-wants; one for each that is read, with those it wants besides; and one for the host, with each parameter's original
-value and the value that zvault set. They are written before a parameter changes. Parameters belong to the running
-kernel, so leases from another boot are void.
+There are four kinds of records (``system/record_store.py``): one for each vault that is up, with the parameters it
+wants; one for each that is read, and one for each whose pool is being revived, with those it wants besides; and one for
+the host, with each parameter's original value and the value that zvault set. They are written before a parameter
+changes. Parameters belong to the running kernel, so records from another boot are void.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 
 from zvault.config.schema import Vault
@@ -31,19 +32,25 @@ from zvault.ops.tuning.measurements import (
     load_vault_profile,
     read_outcome,
 )
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessRunner
+from zvault.system.record_store import RecordStore
+from zvault.system.tasks import finish_work
 from zvault.zfs.pool import module_parameters
 from zvault.zfs.pool.vdev_properties import read_property, set_property
 
 TUNING_LEASE_PREFIX = "tuning/vault/"
 TUNING_READING_PREFIX = "tuning/reading/"
+TUNING_REVIVAL_PREFIX = "tuning/revival/"
 HOST = "tuning/host"
 
 ASSUMED_VDEV_PROPERTIES = {"scheduler": "on"}
 """Vdev properties whose value an OpenZFS without them has anyway: up to 2.4 requests always go through its queue."""
 
 SHOW = "'zvaultctl tune show' explains it"
+
+
+NO_TXG_BY_TIME = "2592000"
+"""Seconds of zfs_txg_timeout, more than any pool was ever suspended: 30 days."""
 
 
 @dataclass
@@ -96,7 +103,7 @@ async def record_wanted_parameters(
         "rotational": sorted(_rotational(below)),
         "reasons": list_parameter_reasons(context, vault, module),
     }
-    context.records.leases.put(TUNING_LEASE_PREFIX + vault.name, lease)
+    context.records.undo.put(TUNING_LEASE_PREFIX + vault.name, lease)
     await _apply(context, say)
 
 
@@ -114,7 +121,7 @@ async def set_reading_parameters(context: Context, vault: Vault, say: SayProgres
                 "rotational": sorted(_rotational(below)),
                 "reasons": list_parameter_reasons(context, vault, reading),
             }
-            context.records.leases.put(TUNING_READING_PREFIX + vault.name, lease)
+            context.records.undo.put(TUNING_READING_PREFIX + vault.name, lease)
             await _apply(context, say)
     except (ZvaultError, OSError) as error:
         say(f"continuing without tuning of reads: {error}")
@@ -123,6 +130,26 @@ async def set_reading_parameters(context: Context, vault: Vault, say: SayProgres
 async def restore_reading_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
     """Restore the parameters that a vault wanted for reading, now that nobody reads it; errors as before."""
     await _restore(context, [TUNING_READING_PREFIX + vault.name], say)
+
+
+@asynccontextmanager
+async def pause_txgs(context: Context, vault: Vault, say: SayProgress) -> AsyncIterator[None]:
+    """Have OpenZFS begin no transaction group of any pool within the block because it is time for one.
+
+    Once it is time for one in a suspended pool, txg_sync turns round and round and holds a lock (txg_sync_thread in
+    txg.c). It reads zfs_txg_timeout each time round, so it waits again. Errors as in ``set_vault_parameters``.
+    """
+    name = TUNING_REVIVAL_PREFIX + vault.name
+    try:
+        wanted = {"module": {"zfs_txg_timeout": NO_TXG_BY_TIME}, "rotational": [], "reasons": {}}
+        context.records.undo.put(name, wanted)
+        await _apply(context, say)
+    except (ZvaultError, OSError) as error:
+        say(f"continuing with transaction groups: {error}")
+    try:
+        yield
+    finally:
+        await finish_work(_restore(context, [name], say))
 
 
 async def restore_parameters(context: Context, vault: Vault, say: SayProgress) -> None:
@@ -135,9 +162,9 @@ async def restore_parameters(context: Context, vault: Vault, say: SayProgress) -
 async def _restore(context: Context, names: Collection[str], say: SayProgress) -> None:
     """Drop these leases, and set the parameters that are wanted without them."""
     try:
-        held = [name for name in names if context.records.leases.get(name) is not None]
+        held = [name for name in names if context.records.undo.get(name) is not None]
         for name in held:
-            context.records.leases.drop(name)
+            context.records.undo.drop(name)
         if held:
             await _apply(context, say)
     except (ZvaultError, OSError) as error:
@@ -147,23 +174,24 @@ async def _restore(context: Context, names: Collection[str], say: SayProgress) -
 async def reconcile_tuning(context: Context, say: SayProgress) -> None:
     """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots.
 
-    Whoever read a vault ended with the daemon before, so no vault is read now.
+    Whoever read or revived a vault ended with the daemon before, so none is read or revived now.
     """
     try:
-        for name in context.records.leases.names(TUNING_READING_PREFIX):
-            context.records.leases.drop(name)
-        up = {name.removeprefix("vault/") for name in context.records.leases.names("vault/")}
-        for name in context.records.leases.names(TUNING_LEASE_PREFIX):
-            lease = context.records.leases.get(name)
+        for prefix in _PASSING:
+            for name in context.records.undo.names(prefix):
+                context.records.undo.drop(name)
+        up = {name.removeprefix("vault/") for name in context.records.undo.names("vault/")}
+        for name in context.records.undo.names(TUNING_LEASE_PREFIX):
+            lease = context.records.undo.get(name)
             if lease is not None and (lease["stale"] or name.removeprefix(TUNING_LEASE_PREFIX) not in up):
-                context.records.leases.drop(name)
-        if context.records.leases.get(HOST) is not None:
+                context.records.undo.drop(name)
+        if context.records.undo.get(HOST) is not None:
             await _apply(context, say)
     except (ZvaultError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         say(f"module parameters could not be put back: {error}")
 
 
-def count_held_parameters(leases: HostLeaseStore, vault: str) -> int | None:
+def count_held_parameters(leases: RecordStore, vault: str) -> int | None:
     """The number of parameters that are set for a vault now; None if the leases cannot be read."""
     try:
         wanted = [one.module.keys() for one in list_tuning_requests(leases) if one.vault == vault]
@@ -172,7 +200,7 @@ def count_held_parameters(leases: HostLeaseStore, vault: str) -> int | None:
         return None
 
 
-def list_tuning_complaints(leases: HostLeaseStore) -> list[str]:
+def list_tuning_complaints(leases: RecordStore) -> list[str]:
     """The parameters that a vault that is up wants and that could not be set, in words."""
     try:
         return [f"{text}; {SHOW}" for _, text in sorted(read_note(leases).troubles.items())]
@@ -195,7 +223,10 @@ async def _set_vdev_properties(
 
 # Reading the leases
 
-_PREFIXES = (TUNING_LEASE_PREFIX, TUNING_READING_PREFIX)
+_PASSING = (TUNING_READING_PREFIX, TUNING_REVIVAL_PREFIX)
+"""Leases of what ends with the daemon at the latest."""
+
+_PREFIXES = (TUNING_LEASE_PREFIX, *_PASSING)
 
 
 def _rotational(devices: Collection[str]) -> set[bool]:
@@ -203,8 +234,8 @@ def _rotational(devices: Collection[str]) -> set[bool]:
     return {says for says in map(is_rotational, devices) if says is not None}
 
 
-def list_tuning_requests(leases: HostLeaseStore) -> list[TuningRequest]:
-    """Read what the vaults that are up want, with what those that are read want besides."""
+def list_tuning_requests(leases: RecordStore) -> list[TuningRequest]:
+    """Read what the vaults that are up want, with what those that are read or revived want besides."""
     found: dict[str, TuningRequest] = {}
     for prefix in _PREFIXES:
         for name in leases.names(prefix):
@@ -221,7 +252,7 @@ def list_tuning_requests(leases: HostLeaseStore) -> list[TuningRequest]:
     return list(found.values())
 
 
-def read_note(leases: HostLeaseStore) -> TuningNote:
+def read_note(leases: RecordStore) -> TuningNote:
     """The host's lease of this boot."""
     lease = leases.get(HOST)
     if lease is None or lease["stale"]:
@@ -230,7 +261,7 @@ def read_note(leases: HostLeaseStore) -> TuningNote:
     return TuningNote(held, lease["troubles"])
 
 
-def _keep(leases: HostLeaseStore, note: TuningNote) -> None:
+def _keep(leases: RecordStore, note: TuningNote) -> None:
     if note.held or note.troubles:
         leases.put(HOST, asdict(note))
     else:
@@ -242,8 +273,8 @@ def _keep(leases: HostLeaseStore, note: TuningNote) -> None:
 
 async def _apply(context: Context, say: SayProgress) -> None:
     """Set the parameters that the vaults that are up want, whatever the host's values are now."""
-    async with context.records.leases.lock("tuning"):
-        leases = context.records.leases
+    async with context.records.undo.lock("tuning"):
+        leases = context.records.undo
         before = read_note(leases)
         host = await module_parameters.read_tuned_host(context.env.runner)
         verdicts = decide_parameters(list_tuning_requests(leases), host)
@@ -324,6 +355,6 @@ def _tell_others(context: Context, say: SayProgress, before: TuningNote, note: T
 def list_other_pools(context: Context) -> list[str]:
     """The pools of this host that belong to no tuned vault."""
     vaults = context.env.config.vault
-    requests = list_tuning_requests(context.records.leases)
+    requests = list_tuning_requests(context.records.undo)
     ours = {vaults[request.vault].pool for request in requests if request.vault in vaults}
     return [pool for pool in module_parameters.list_imported_pools() if pool not in ours]

@@ -55,12 +55,12 @@ from zvault.zfs.pool import module_parameters
 async def make_tuning_document(context: Context) -> TuningDocument:
     """Every parameter that a vault of this host wants. Raises ToolFailed if OpenZFS is not loaded."""
     host = await module_parameters.read_tuned_host(context.env.runner)
-    up = list_tuning_requests(context.records.leases)
+    up = list_tuning_requests(context.records.undo)
     down = _configured(context, up)
     read = {
         name for _, profile in _profiles(context) for name in profile.reading.keys() - profile.module.keys()
     }
-    note = read_note(context.records.leases)
+    note = read_note(context.records.undo)
     rows = _rows(up, down, host, note, read)
     return {
         "openzfs": format_version(host.version),
@@ -72,7 +72,7 @@ async def make_tuning_document(context: Context) -> TuningDocument:
             {"name": name, "value": value, "why": why}
             for name, value, why in list_modprobe_options([*up, *down], host)
         ],
-        "warnings": list_tuning_complaints(context.records.leases),
+        "warnings": list_tuning_complaints(context.records.undo),
     }
 
 

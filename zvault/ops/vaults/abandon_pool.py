@@ -22,7 +22,7 @@ from zvault.core.errors import DeviceGone, PoolSuspended, TakenOver, ZvaultError
 from zvault.core.policy.automatic_repairs import ABANDON_POOL, COPIES
 from zvault.devices.device_state import DeviceState
 from zvault.devices.stack import DeviceStack
-from zvault.ops.vaults.clear_suspended_pool import close_lost, refuse_multihost
+from zvault.ops.vaults.clear_suspended_pool import PauseTxgs, close_lost, refuse_multihost
 from zvault.system.tasks import finish_work
 from zvault.zfs.pool.pool import Zpool
 
@@ -75,7 +75,9 @@ async def _bring_copies_up(pool: str, zpool: Zpool, stack: DeviceStack, say: Say
         )
 
 
-async def abandon_pool(pool: str, zpool: Zpool, stack: DeviceStack, awake: asyncio.Event, say: Say) -> None:
+async def abandon_pool(
+    pool: str, zpool: Zpool, stack: DeviceStack, awake: asyncio.Event, say: Say, pause_txgs: PauseTxgs
+) -> None:
     """Export a pool over copies of its devices, which may be up already. Raises ZvaultError, also of what is lost then.
 
     While ``awake`` is not set no export begins: the host is about to sleep.
@@ -83,7 +85,8 @@ async def abandon_pool(pool: str, zpool: Zpool, stack: DeviceStack, awake: async
     stack.throw_away = True
     try:
         if any(device.state == "gone" and device.path for device in await stack.probe()):
-            await close_lost(pool, zpool, stack, say, partial(_refuse_multihost, pool, zpool, stack, say))
+            refuse = partial(_refuse_multihost, pool, zpool, stack, say)
+            await close_lost(pool, zpool, stack, say, refuse, pause_txgs)
         stack.pool_paths = await zpool.devices(pool)
         await ABANDON_POOL.require_known({COPIES: partial(_bring_copies_up, pool, zpool, stack, say)})
         say(f"pool {pool} is given up: what it has in memory is written to a copy that is thrown away")

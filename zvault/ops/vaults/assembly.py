@@ -30,11 +30,13 @@ from zvault.core.errors import (
     ToolFailed,
     ZvaultError,
 )
+from zvault.core.policy.automatic_repairs import FORCE_IMPORT, HOSTS, IMPORT_READONLY, NOT_WRITABLE, SHUT_OUT
 from zvault.devices.device_state import BlockDevice, DeviceState
 from zvault.devices.presence import refuse_taken_devices
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
 from zvault.ops.tuning.measurements import AUTO
+from zvault.ops.tuning.set_parameters import pause_txgs
 from zvault.ops.tuning.store_guesses import find_device_guess
 from zvault.ops.vaults.abandon_pool import (
     abandon_pool,
@@ -117,7 +119,7 @@ class VaultAssembly:
             queue,
             context.env.runner,
             context.env.paths,
-            context.records.leases,
+            context.records.undo,
             create=making.allowed,
             absence=making.absence,
             hurried=lambda: context.activity.going_down,
@@ -253,7 +255,8 @@ class VaultAssembly:
         if not self.config.hosts and not is_on_copies(await stack.probe()):
             raise error
         say(f"another host has taken vault {self.name} over")
-        await abandon_pool(self.pool, self.zpool, stack, self.context.activity.awake, say)
+        awake, pause = self.context.activity.awake, partial(pause_txgs, self.context, self.config, say)
+        await abandon_pool(self.pool, self.zpool, stack, awake, say, pause)
         self.context.records.conditions.given_up(self.name)
 
     async def _left(self, stack: DeviceStack) -> str:
@@ -307,10 +310,10 @@ class VaultAssembly:
             raise make_had_before_error(self.name)
         env, conditions = self.context.env, self.context.records.conditions
         doubt = partial(conditions.doubt, self.name, env.clock.time())
-        look = self._storage_trouble
-        await SuspendedPoolClear(self.name, self.pool, self.zpool, stack, env.runner, look, doubt).revive(
-            state, say
-        )
+        look, pause = self._storage_trouble, partial(pause_txgs, self.context, self.config, say)
+        await SuspendedPoolClear(
+            self.name, self.pool, self.zpool, stack, env.runner, look, doubt, pause
+        ).revive(state, say)
 
     # A pool that is not
 
@@ -376,24 +379,44 @@ class VaultAssembly:
         except Shrunk:
             raise
         except DeviceGone as error:
+            # What an import that was left in the kernel waits for fails now, so that the device can be taken down.
+            await finish_work(stack.cut_off(say))
             # As of a mapping that was there before, and whose client the cluster refuses by now.
             raise await stack.find_cause() or error from None
 
     async def _import_as_far_as_possible(self, paths: Sequence[str], say: Say) -> bool:
         """Import its pool, read-only where nothing can be written to it: what is in it can be restored all the same."""
         locked = [path for path in paths if is_read_only_device(path)]
-        if locked:
+        if IMPORT_READONLY.find_unmet({NOT_WRITABLE: bool(locked)}) is None:
             say(
                 f"{', '.join(locked)} is read-only, so pool {self.pool} is imported read-only: it can be restored from"
             )
-            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
+            return await self._import_watched(paths, readonly=True)
         try:
-            return await self.zpool.import_(self.pool, paths, force=self.fenced)
+            return await self._import_watched(paths, readonly=False)
         except UnknownFeature as error:
-            if not error.readable:
+            if IMPORT_READONLY.find_unmet({NOT_WRITABLE: error.readable}) is not None:
                 raise
             say(f"{error}. Until then pool {self.pool} is imported read-only: it can be restored from")
-            return await self.zpool.import_(self.pool, paths, force=self.fenced, readonly=True)
+            return await self._import_watched(paths, readonly=True)
+
+    async def _import_watched(self, paths: Sequence[str], *, readonly: bool) -> bool:
+        """Import its pool while its storage is there: an import that lost it may wait in the kernel for ever.
+
+        No other import of the pool follows it there (KernelWaits).
+        """
+        async with watch_block(self._storage_trouble):
+            return await self.zpool.import_(self.pool, paths, force=self._may_force(), readonly=readonly)
+
+    def _may_force(self) -> bool:
+        """Whether the pool is imported though another host did not export it: as somebody took it, or by the table.
+
+        A device with a lease is up here only once whoever had it is shut out.
+        """
+        by_hand = self.fenced and not self.config.hosts
+        leased = all(device.lease_bound is not None for device in self.config.device)
+        shared = FORCE_IMPORT.find_unmet({HOSTS: bool(self.config.hosts), SHUT_OUT: leased}) is None
+        return by_hand or shared
 
     async def _create_pool(
         self,

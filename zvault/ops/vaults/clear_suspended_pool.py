@@ -1,10 +1,22 @@
 """A pool whose devices are lost, or that has suspended its I/O: given its devices back, and resumed.
 
 A pool whose device is lost suspends its I/O and cannot be exported. What works (seen with OpenZFS 2.3 on NBD):
-disconnect the device, so that what waits for it fails at once; ``zpool clear`` until ZFS closes the dead device;
-connect a new server under the same number; ``zpool clear`` again, and ZFS repeats every write that failed. Only
-then can it be exported. A clear before the pool is suspended waits for a sync that never ends, though the next one
-works; a clear before the disconnect never ends at all.
+disconnect the device, so that what waits for it fails at once; have ZFS close the dead device; connect a new server
+under the same number; ``zpool clear``, and ZFS repeats every write that failed. Only then can it be exported.
+
+What has ZFS close it is ``zpool reopen`` until the pool is suspended, and ``zpool clear`` from then on. Both open the
+device anew, find that it fails, and close it. With two things a clear hangs for ever, and then the device stays open:
+whoever closes a file lets go of it only on its way back to user space (fput in the kernel's fs/file_table.c). The
+kernel's nbd then has a device that no process has open, and takes no server for it. So neither is done here:
+
+- a clear of a pool that is not suspended yet waits for a transaction group (spa_vdev_state_exit in spa_misc.c);
+- a clear of one whose txg_sync turns round and round, which it does in a suspended pool once it is time for the next
+  transaction group or somebody waits for one (txg_sync_thread in txg.c). It holds tx_sync_lock then, which zio_suspend
+  wants as the repeated I/O fails. It stops if the time is put off (``pause_txgs``) and nobody waits. Each clear itself
+  leaves somebody who waits, for the pool's history. So there is one for each loss, and none where the device is closed
+  already. Once the device answers a clear ends that too.
+
+Before the disconnect a clear never ends at all.
 
 A pool with ``multihost=on`` is never cleared once it is suspended: that hangs ZFS on the whole host
 (zfs/pool/pool.py: MultihostSuspended).
@@ -16,6 +28,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,11 +65,17 @@ from zvault.zfs.pool.pool import PoolState, Zpool, never_resumes
 EXPORT_SYNC_DEADLINE = 3600.0
 """Seconds to write out what is dirty before an export: with 4 GiB at 1 MiB/s it would be that long."""
 
-CLEAR_TRY = 3.0
-"""Seconds for a ``zpool clear`` that shall make ZFS close dead devices: it is quick, or the next one is."""
+CLOSE_TRY = 3.0
+"""Seconds for a command that shall make ZFS close dead devices. A clear closes them, and may go on to wait."""
 
 LET_GO_DEADLINE = 30.0
-"""Seconds for all of these tries."""
+"""Seconds until they are closed."""
+
+LET_GO_PAUSE = 0.5
+"""Seconds between two looks at whether they are."""
+
+PauseTxgs = Callable[[], AbstractAsyncContextManager[None]]
+"""Has OpenZFS begin no transaction group because it is time for one: ops/tuning/set_parameters.py."""
 
 MULTIHOST_SETTLES = 15.0
 """Seconds within which a pool with ``multihost=on`` is suspended that has lost what it needs: OpenZFS waits for ten
@@ -81,6 +100,7 @@ class SuspendedPoolClear:
     runner: ProcessRunner
     trouble: Look
     doubt: Callable[[], None]
+    pause_txgs: PauseTxgs
 
     async def revive(self, state: PoolState, say: SayProgress) -> None:
         """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
@@ -134,7 +154,7 @@ class SuspendedPoolClear:
 
         say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
         try:
-            await close_lost(self.pool, self.zpool, self.stack, say, checked_before)
+            await close_lost(self.pool, self.zpool, self.stack, say, checked_before, self.pause_txgs)
             await self._reconnect(say)
         except ZvaultError as error:
             raise self._pointed(error) from error
@@ -248,6 +268,7 @@ async def close_lost(
     stack: DeviceStack,
     say: SayProgress,
     refuse: Callable[[], Awaitable[None]],
+    pause_txgs: PauseTxgs,
 ) -> None:
     """Cut lost devices off and have ZFS close them, so that their numbers are free again.
 
@@ -255,15 +276,19 @@ async def close_lost(
     """
     await CLOSE_DEVICE.require_known({MULTIHOST_OFF: refuse, CUT_OFF: partial(stack.cut_off, say)})
     give_up = time.monotonic() + LET_GO_DEADLINE
-    while True:
-        with contextlib.suppress(ToolFailed, DeadlineExceeded):
-            await zpool.clear(pool, CLEAR_TRY)
-        held = [device.path for device in await stack.probe() if device.state == "gone" and device.path]
-        if not held:
-            return
-        if time.monotonic() >= give_up:
-            raise await _not_released(pool, held, stack.runner)
-        await asyncio.sleep(0.5)
+    async with AsyncExitStack() as paused:
+        cleared = False
+        while held := [one.path for one in await stack.probe() if one.state == "gone" and one.path]:
+            if time.monotonic() >= give_up:
+                raise await _not_released(pool, held, stack.runner)
+            with contextlib.suppress(ToolFailed, DeadlineExceeded):
+                if await zpool.kernel_state(pool) != "SUSPENDED":
+                    await zpool.reopen(pool, CLOSE_TRY)
+                elif not cleared:
+                    cleared = True
+                    await paused.enter_async_context(pause_txgs())
+                    await zpool.clear(pool, CLOSE_TRY)
+            await asyncio.sleep(LET_GO_PAUSE)
 
 
 async def _not_released(pool: str, held: Sequence[str], runner: ProcessRunner) -> DeviceGone:

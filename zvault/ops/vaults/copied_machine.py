@@ -8,14 +8,13 @@ has neither, zvault compares the machine with the one on which the vault was up 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from zvault.config.schema import Vault
-from zvault.core.errors import Refused, ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.core.errors import Refused
 from zvault.system.machine_serial import read_machine_serial
 from zvault.system.process.runner import ToolRunner
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.hostid import read_hostid
 from zvault.zfs.pool.label import LABEL_DEADLINE, is_label_active, label_argv, parse_label_host
 
@@ -29,7 +28,7 @@ IDENTITY_ADVICE = (
 class MachineBook:
     """On which machine each vault was up last, in a small file for each."""
 
-    store: HostLeaseStore
+    store: RecordStore
     serial: Callable[[], str | None] = read_machine_serial
     hostid: Callable[[], int] = read_hostid
 
@@ -37,15 +36,11 @@ class MachineBook:
         """Write down that a vault is up on this machine. Where that cannot be done it is not known later."""
         serial = self.serial()
         if serial is not None:
-            with suppress(OSError, ZvaultError):
-                self.store.put(vault, {"serial": serial, "hostid": self.hostid()})
+            self.store.note(vault, {"serial": serial, "hostid": self.hostid()})
 
     def find_other(self, vault: str) -> str | None:
         """Return the UUID of the machine on which a vault was up last, if that was another one with this hostid."""
-        try:
-            known = self.store.get(vault)
-        except (OSError, ValueError, ZvaultError):
-            return None
+        known = self.store.recall(vault, dict)
         serial = self.serial()
         if known is None or serial is None or known.get("hostid") != self.hostid():
             return None

@@ -14,8 +14,8 @@ from zvault.ops.context import Context
 from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults.abandon_pool import is_on_copies
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.ops.vaults.host_lease import VaultHostLease
 from zvault.ops.vaults.put_back import note_progress
+from zvault.ops.vaults.undo_record import VaultUndoRecord
 from zvault.system.block_devices import name_whole_device
 from zvault.system.tasks import cancel_tasks
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
@@ -57,7 +57,7 @@ def _foreign(context: Context, name: str, health: PoolErrors) -> list[str] | Non
     """
     if not context.env.vault(name).device:
         return None
-    own = {str(Path(path).resolve()) for path in VaultHostLease(context.records.leases, name).paths()}
+    own = {str(Path(path).resolve()) for path in VaultUndoRecord(context.records.undo, name).paths()}
     if not own:
         return None
     # Where a whole disk was given, ZFS makes a partition and lies on that.

@@ -92,7 +92,7 @@ async def fence_holders(assembly: VaultAssembly, held: list[DeviceHolder], say: 
     After a crash nothing needs to be undone: who was shut out stays so, and another takeover goes on from there.
     Raises Busy when another host was faster: it has the vault then, and nothing is left to finish here.
     """
-    leases, lease = assembly.context.records.leases, name_takeover_lease(assembly.name)
+    leases, lease = assembly.context.records.undo, name_takeover_lease(assembly.name)
     for one in held:
         if one.holder.who is None:
             continue
@@ -113,7 +113,7 @@ def name_takeover_lease(vault: str) -> str:
 def find_unfinished_takeover(assembly: VaultAssembly) -> ZvaultError | None:
     """A takeover that a crash ended, in words; None where there is none."""
     vault = assembly.name
-    lease = assembly.context.records.leases.get(name_takeover_lease(vault))
+    lease = assembly.context.records.undo.get(name_takeover_lease(vault))
     if lease is None:
         return None
     return ZvaultError(

@@ -75,6 +75,13 @@ def _refuse_without_devices(name: str, vault: Vault) -> None:
         )
 
 
+PARTITION_ADVICE = (
+    '; where the pool is in a partition of it, have that one served alone: nbd = "nbdkit:file PATH filter=partition'
+    ' partition=1"'
+)
+"""zvault imports from the device that it connects, and from no partition that the kernel finds on it."""
+
+
 async def refuse_unless_blank(stack: DeviceStack, devices: Sequence[BlockDevice], pool: str) -> None:
     """Raises Refused for the first device that holds anything."""
     for device in devices:
@@ -83,7 +90,8 @@ async def refuse_unless_blank(stack: DeviceStack, devices: Sequence[BlockDevice]
             raise Refused(
                 f"the pool '{pool}' is not on {device.spec}, and zvault will not overwrite what is",
                 f"the device holds {holds}",
-                "check the vault's device and pool name; 'zpool import -d' tells what pool is there",
+                "check the vault's device and pool name; 'zpool import -d' tells what pool is there"
+                + (PARTITION_ADVICE if "partition table" in holds else ""),
             )
 
 

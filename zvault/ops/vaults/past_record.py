@@ -11,7 +11,7 @@ from typing import Any
 from zvault.api.vaults import VaultPastDocument
 from zvault.core.errors import ZvaultError
 from zvault.core.name_rules import check_dataset_name
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 PAST_LEASE_PREFIX = "past/"
 _LEASE = re.compile(r"past/(?P<vault>[^/]+)/(?P<epoch>\d{1,20})-(?P<number>\d{1,20})")
@@ -85,20 +85,20 @@ def make_past_pool_name(pool: str, taken: float) -> str:
     return f"{pool}_zvault-at-{datetime.fromtimestamp(taken, UTC):%Y%m%dT%H%M%SZ}"
 
 
-def list_past_vaults(leases: HostLeaseStore, vault: str | None = None) -> list[PastVault]:
+def list_past_vaults(leases: RecordStore, vault: str | None = None) -> list[PastVault]:
     """List what is, or may be, open of all vaults or of one; the oldest moment first."""
     prefix = PAST_LEASE_PREFIX if vault is None else f"{PAST_LEASE_PREFIX}{vault}/"
     read = [one for name in leases.names(prefix) if isinstance(one := _read(leases, name), PastVault)]
     return sorted(read, key=lambda one: (one.vault, one.taken, one.number))
 
 
-def list_unreadable_leases(leases: HostLeaseStore) -> list[str]:
+def list_unreadable_leases(leases: RecordStore) -> list[str]:
     """The leases that cannot be read, with the reason."""
     read = (_read(leases, name) for name in leases.names(PAST_LEASE_PREFIX))
     return [one for one in read if isinstance(one, str)]
 
 
-def _read(leases: HostLeaseStore, name: str) -> PastVault | str | None:
+def _read(leases: RecordStore, name: str) -> PastVault | str | None:
     """What a lease tells of; why it cannot be read, in words; None where it is gone by now."""
     try:
         data = leases.get(name)

@@ -25,8 +25,8 @@ from zvault.core.units import format_size
 from zvault.devices.nbd.past_store import make_past_device
 from zvault.devices.stack import DeviceStack
 from zvault.ops.context import Context
+from zvault.ops.state.cached_backups import CachedBackups
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackups
 from zvault.ops.vaults.assembly import Say, read_pool_key
 from zvault.ops.vaults.device_timeouts import order_timeouts
 from zvault.ops.vaults.mounts import describe_other_use
@@ -52,7 +52,7 @@ class PastVaults:
     def __init__(self, context: Context, vaults: Vaults) -> None:
         self._context = context
         self._vaults = vaults
-        self._leases = context.records.leases
+        self._leases = context.records.undo
         self._units = SystemdUnits(context.env.runner)
         self._locks = WeakValueDictionary[str, asyncio.Lock]()
         self._naming = asyncio.Lock()
@@ -254,7 +254,7 @@ class PastVaults:
             stack=stack,
             past=past,
         )
-        known = KnownBackups()
+        known = CachedBackups()
         return PastContext(Context(then, context.records, context.clients, context.activity, known), opened)
 
     # Closing

@@ -44,7 +44,7 @@ from zvault.ops.vaults.fencing import fence_holders, list_holders, name_takeover
 from zvault.ops.vaults.host_claim import HostClaim
 from zvault.ops.vaults.host_state import find_election_state
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.host_lease_store import read_boot_id
+from zvault.system.record_store import read_boot_id
 from zvault.system.tasks import cancel_tasks
 
 NOTE_PUT_TRIES = 3
@@ -254,7 +254,7 @@ class SharedVault:
                 raise Busy(f"{one.slot.name} has changed hands", f"it is held by {one.holder.who}")
         say(f"taking vault {self.name} over")
         await fence_holders(assembly, held, say)
-        self.vault.context.records.leases.drop(name_takeover_lease(self.name))
+        self.vault.context.records.undo.drop(name_takeover_lease(self.name))
 
     @asynccontextmanager
     async def run(

@@ -36,4 +36,4 @@ async def take_vault_over(vault: ManagedVault, holders: object, say: Say, *, by_
         await fence_holders(assembly, held, say)
 
     await vault.take_over(shut_out, say)
-    vault.context.records.leases.drop(name_takeover_lease(vault.name))
+    vault.context.records.undo.drop(name_takeover_lease(vault.name))

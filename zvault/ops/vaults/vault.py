@@ -15,7 +15,7 @@ from zvault.core.errors import Busy, DiskAway, NotFound, Refused, ZvaultError
 from zvault.core.policy.pool_properties import describe_growth, describe_properties
 from zvault.core.policy.vault_life import (
     IdleNeed,
-    LeftoverLease,
+    LeftoverRecord,
     VaultAdoption,
     VaultEvent,
     VaultLife,
@@ -43,13 +43,13 @@ from zvault.ops.vaults.copied_machine import MachineBook, describe_other_machine
 from zvault.ops.vaults.earlier_pools import forget_pools, read_pool_history
 from zvault.ops.vaults.examine_pool import examine_pool, recheck_excused
 from zvault.ops.vaults.fencing import find_unfinished_takeover, refuse_if_up
-from zvault.ops.vaults.host_lease import VaultHostLease
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.name_damage import name_new_damage
 from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.ops.vaults.pool_copies import describe_copy, find_original
 from zvault.ops.vaults.put_back import note_progress
+from zvault.ops.vaults.undo_record import VaultUndoRecord
 from zvault.system.procfs import PoolMount, list_pool_mounts
 from zvault.system.tasks import finish_work, watch_block
 from zvault.zfs.client import Zfs
@@ -102,7 +102,7 @@ class ManagedVault:
     def __init__(self, context: Context, name: str) -> None:
         self.context = context
         self.name = name
-        self.lease = VaultHostLease(context.records.leases, name)
+        self.lease = VaultUndoRecord(context.records.undo, name)
         self.awake = VaultInhibitor(lambda: context.env.config.daemon.inhibitor_modes, context.env.clock.time)
         self.life = VaultLife.UNKNOWN
         self.users: dict[str, int] = {}
@@ -555,11 +555,11 @@ class ManagedVault:
                 say(f"vault {self.name} was left up and nobody needs it; taking it down")
                 await self.down(say, by_hand=False)
 
-    async def _still_exported(self, left: LeftoverLease, say: Say) -> bool:
+    async def _still_exported(self, left: LeftoverRecord, say: Say) -> bool:
         """True if a pool that an earlier daemon found exported by hand still is; then it is left so."""
         async with self._lock:
             self.pinned = left.pinned
-            self._fire(VaultEvent.LEASE_EXPORTED)
+            self._fire(VaultEvent.RECORD_EXPORTED)
             exported = await self._exported_by_hand()
             if exported:
                 self._leave_exported(say)

@@ -5,7 +5,8 @@ unkillable ``zpool list`` were seen after 11 minutes, two more every 30 seconds.
 until it is seen that the kernel answers, and while one stands still no other is begun, whatever it would ask for. What
 changes something is always begun, also a second time: of two ``zpool clear`` the first may wait for a sync that never
 ends, and the next one works (ops/vaults/clear_suspended_pool.py). So is the ``zpool list`` that has to come before it,
-behind what hangs in a dataset (``allow_rescue_looks``).
+behind what hangs in a dataset (``allow_rescue_looks``). But no second import of a pool follows one that was given up:
+it would wait for the same devices, or for the first.
 
 An import holds the lock that every look at any pool takes, for as long as it reads from its devices (spa_import in
 spa.c, OpenZFS up to 2.3): a minute or more where they are slow. While this process imports one, a look at another that
@@ -225,12 +226,21 @@ class KernelWaits:
             if _is_before(one, pool, argv) and self._hangs(one):
                 raise make_unanswered_error(one, pool)
 
+    def _refuse_import(self, argv: Sequence[str]) -> None:
+        """Raise DeadlineExceeded while an import of the same pool, the last word, was given up and is in the kernel."""
+        self._forget_gone()
+        for one in self._left:
+            if _is_import(one.argv) and one.argv[-1] == argv[-1]:
+                raise make_unanswered_error(one, argv[-1])
+
     @asynccontextmanager
     async def enter(self, argv: Sequence[str], patience: float) -> AsyncIterator[WaitingProgram]:
         """Run a program within the block, once it may be begun.
 
         Raises DeadlineExceeded where it may not, and for a look that had no turn within ``patience`` seconds.
         """
+        if _is_import(argv):
+            self._refuse_import(argv)
         waiting = WaitingProgram(tuple(argv), find_examined_pool(argv))
         if waiting.pool is not None:
             await self._wait_for_turn(waiting.pool, argv, patience)

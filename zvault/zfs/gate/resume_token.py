@@ -3,7 +3,7 @@
 As libzfs does it (zfs_send_resume_token_to_nvlist), and stricter. What ``zfs send -nvt`` prints of a token is no proof:
 it comes from another host, and a name within the token can hold lines that look like fields of it.
 
-core/replication/dataset_plan.py decides whether a stream is resumed.
+core/replication/resume_receive.py decides whether a stream is resumed.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from zvault.core.errors import (
     refuse_unparsable,
 )
 from zvault.core.integrity.put_back import PoolTxgs
+from zvault.core.policy.automatic_repairs import END_DISCARDS, TRIMS
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import ProcessResult, ToolRunner
 from zvault.system.procfs import measure_running_time
@@ -364,7 +365,8 @@ class Zpool:
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
     async def is_trimming(self, pool: str) -> bool:
-        """Whether a trim of the pool is under way; False too where that cannot be told. Answers while it is suspended.
+        """Whether a trim of the pool is under way, so that it may be ended (END_DISCARDS); False too where that cannot
+        be told. Answers while it is suspended.
 
         What ``zpool status -t`` says of each device (zpool_main.c, print_status_trim): "(12% trimmed, started at …)";
         "completed at" and "suspended, started at" otherwise.
@@ -375,7 +377,7 @@ class Zpool:
             )
         except ZvaultError:
             return False
-        return _TRIMMING.search(result.stdout) is not None
+        return END_DISCARDS.find_unmet({TRIMS: _TRIMMING.search(result.stdout) is not None}) is None
 
     async def expand(self, pool: str, devices: Sequence[str], deadline: float = CHANGE_DEADLINE) -> None:
         """Have a pool use all of its devices, which were grown; nothing makes it smaller again. Raises ToolFailed."""

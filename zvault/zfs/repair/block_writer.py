@@ -28,6 +28,7 @@ from typing import BinaryIO, Literal
 from pydantic import TypeAdapter
 
 from zvault.core.integrity.block_pointer import BlockPointer
+from zvault.core.policy.automatic_repairs import HEAL_BLOCKS, SAME_SUM, TWO_HOSTS
 from zvault.zfs.repair.streamed_blocks import BadStream, pick_streamed_blocks
 
 FRONT_LABELS_SIZE = 4 << 20
@@ -80,12 +81,11 @@ class RepairFolder:
         fresh.write_bytes(data)
         fresh.replace(file)
 
-    def keep_if_confirmed(self, piece: PoolBlock, data: bytes, host: str) -> None:
-        """Keep bytes that one host sent, and could have made up, once another host sent the same; until then apart."""
+    def confirm_piece(self, piece: PoolBlock, data: bytes, host: str) -> bool:
+        """Note bytes that one host sent, and could have made up, apart; True if another host sent the same."""
         own = self._claim(piece, host)
         own.write_bytes(data)
-        if any(other != own and other.read_bytes() == data for other in self._claims(piece)):
-            self.keep(piece, data)
+        return any(other != own and other.read_bytes() == data for other in self._claims(piece))
 
     def lacks_confirmation(self, piece: PoolBlock) -> bool:
         """True if bytes were sent for it that no second host confirmed."""
@@ -148,11 +148,13 @@ def collect_pieces(stream: BinaryIO, folder: RepairFolder, host: str | None = No
         place = wanted[one.number, one.offset]
         for piece in list(place):
             data = piece.pointer.pad(one.data)
-            if one.logical == piece.pointer.logical and piece.pointer.fits(data):
-                if host is None or piece.pointer.is_cryptographic:
-                    folder.keep(piece, data)
-                else:
-                    folder.keep_if_confirmed(piece, data, host)
+            fits = one.logical == piece.pointer.logical and piece.pointer.fits(data)
+            alike = fits and (
+                host is None or piece.pointer.is_cryptographic or folder.confirm_piece(piece, data, host)
+            )
+            if HEAL_BLOCKS.find_unmet({SAME_SUM: fits, TWO_HOSTS: alike}) is None:
+                folder.keep(piece, data)
+            if fits:
                 place.remove(piece)
         if not any(wanted.values()):
             return

@@ -17,9 +17,11 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from zvault.core.address import Address
 from zvault.core.errors import Refused
+from zvault.core.policy.automatic_repairs import RECHECK_ERRORS, WHOLE
 from zvault.system.process.kernel_waits import KERNEL_WAITS
 from zvault.zfs.host import ZfsHost
 from zvault.zfs.pool.name_permit import NamePermit
@@ -100,12 +102,15 @@ class DamageNameGuard:
         """
         place = host.address, pool
         async with self._questions[place]:
-            if half := await list_half_received(host, pool):
-                raise NamesForbidden(pool, f"half received: {', '.join(half)}", half)
-            if self._receives[place]:
-                raise NamesForbidden(pool, "a full stream is being received there at this moment")
+            await RECHECK_ERRORS.require_known({WHOLE: partial(self._refuse_half, host, pool)})
             permit = NamePermit(pool)
             try:
                 yield permit
             finally:
                 permit.close()
+
+    async def _refuse_half(self, host: ZfsHost, pool: str) -> None:
+        if half := await list_half_received(host, pool):
+            raise NamesForbidden(pool, f"half received: {', '.join(half)}", half)
+        if self._receives[host.address, pool]:
+            raise NamesForbidden(pool, "a full stream is being received there at this moment")

@@ -8,7 +8,7 @@ import pytest
 
 from zvault.config.schema import Config
 from zvault.core.errors import NotFound
-from zvault.core.policy.schedule import ScheduleInterval
+from zvault.core.policy.cron_schedule import ScheduleInterval
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]

@@ -128,6 +128,19 @@ def test_the_error_says_what_is_next():
     assert (one.why, one.next) == ("no device: it is gone", "bring it")
 
 
+def test_a_vault_that_is_down_says_how_it_is_tried_again():
+    """Nothing looks at its storage, so what failed stays told when the storage is back."""
+    again = "the next run tries again, and 'zvaultctl vault up cold' does at once"
+    for error, told in (
+        (ERROR, f"bring it; {again}"),
+        ({**ERROR, "next": ""}, again),
+        ({**ERROR, "next": "'zvaultctl vault up cold'"}, "'zvaultctl vault up cold'"),
+        ({**ERROR, "reason": "taken-over"}, "bring it"),
+    ):
+        (one,) = judge_vault(replace(DOWN, error=error)).findings
+        assert one.next == told
+
+
 def test_a_suspended_pool_with_multihost_on_is_not_told_to_go_on_by_itself():
     unwell, _ = judge_vault(replace(UP, pool_state="SUSPENDED", multihost=True, networked=True)).findings
     assert "OpenZFS cannot resume it" in unwell.why

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zvault.core.notify.incidents import (
     SENT_WINDOW,
-    IncidentLedger,
+    IncidentBook,
     IncidentNotice,
     JudgedSubjects,
     NoticeBundle,
@@ -46,7 +46,7 @@ def told(bundles: tuple[NoticeBundle, ...]) -> list[str]:
 
 
 def test_what_fails_again_and_again_is_told_once_and_its_end_once() -> None:
-    book, rules = IncidentLedger(), TellingRules()
+    book, rules = IncidentBook(), TellingRules()
     history = [seen(FAILED), seen(FAILED), seen(FAILED), WELL, WELL]
     found = []
     for hour, look in enumerate(history):
@@ -56,7 +56,7 @@ def test_what_fails_again_and_again_is_told_once_and_its_end_once() -> None:
 
 
 def test_what_lasts_is_told_again_after_a_time() -> None:
-    book, found = IncidentLedger(), []
+    book, found = IncidentBook(), []
     for hour in range(6):
         book, bundles = advance_incidents(
             book, seen(FAILED), TellingRules(again=2 * SENT_WINDOW), hour * SENT_WINDOW, quiet=False
@@ -66,16 +66,14 @@ def test_what_lasts_is_told_again_after_a_time() -> None:
 
 
 def test_what_is_short_is_not_told() -> None:
-    book, bundles = advance_incidents(
-        IncidentLedger(), seen(FAILED), TellingRules(after=60), 0.0, quiet=False
-    )
+    book, bundles = advance_incidents(IncidentBook(), seen(FAILED), TellingRules(after=60), 0.0, quiet=False)
     assert not bundles
     book, bundles = advance_incidents(book, WELL, TellingRules(after=60), 30.0, quiet=False)
-    assert (book, bundles) == (IncidentLedger(), ())
+    assert (book, bundles) == (IncidentBook(), ())
 
 
 def test_a_target_for_what_is_critical_hears_when_it_becomes_so_and_when_all_is_well() -> None:
-    rules, book, found = TellingRules(severity="critical"), IncidentLedger(), []
+    rules, book, found = TellingRules(severity="critical"), IncidentBook(), []
     late = [(TANK, "lag", level) for level in ("warning", "critical", "warning")]
     for hour, look in enumerate([*map(seen, late), WELL]):
         book, bundles = advance_incidents(book, look, rules, hour * SENT_WINDOW, quiet=False)
@@ -85,7 +83,7 @@ def test_a_target_for_what_is_critical_hears_when_it_becomes_so_and_when_all_is_
 
 def test_what_becomes_worse_is_told() -> None:
     book, bundles = advance_incidents(
-        IncidentLedger(), seen((TANK, "lag", "warning")), TellingRules(), 0.0, quiet=False
+        IncidentBook(), seen((TANK, "lag", "warning")), TellingRules(), 0.0, quiet=False
     )
     book, bundles = advance_incidents(book, seen((TANK, "lag", "critical")), TellingRules(), 1.0, quiet=False)
     assert told(bundles) == ["worse"]
@@ -94,7 +92,7 @@ def test_what_becomes_worse_is_told() -> None:
 
 def test_in_quiet_hours_only_what_is_critical_is_told_and_at_their_end_what_is_still_so() -> None:
     book, bundles = advance_incidents(
-        IncidentLedger(), seen(FAILED, (TANK, "lag", "warning"), GONE), TellingRules(), 0.0, quiet=True
+        IncidentBook(), seen(FAILED, (TANK, "lag", "warning"), GONE), TellingRules(), 0.0, quiet=True
     )
     assert [one.topic for bundle in bundles for one in bundle.notices] == ["storage"]
     book, bundles = advance_incidents(book, seen((TANK, "lag", "warning")), TellingRules(), 60.0, quiet=True)
@@ -110,14 +108,14 @@ def test_in_quiet_hours_only_what_is_critical_is_told_and_at_their_end_what_is_s
 
 
 def test_what_ends_and_begins_again_in_quiet_hours_never_was_over() -> None:
-    book, _ = advance_incidents(IncidentLedger(), seen(GONE), TellingRules(), 0.0, quiet=True)
+    book, _ = advance_incidents(IncidentBook(), seen(GONE), TellingRules(), 0.0, quiet=True)
     book, _ = advance_incidents(book, WELL, TellingRules(), 1.0, quiet=True)
     book, bundles = advance_incidents(book, seen(GONE), TellingRules(), 2.0, quiet=False)
     assert not bundles
 
 
 def test_what_nobody_looked_at_is_not_over() -> None:
-    book, _ = advance_incidents(IncidentLedger(), seen(FAILED, GONE), TellingRules(), 0.0, quiet=False)
+    book, _ = advance_incidents(IncidentBook(), seen(FAILED, GONE), TellingRules(), 0.0, quiet=False)
     book, bundles = advance_incidents(
         book,
         JudgedSubjects({TANK: SubjectTopics(hidden=frozenset({"run"}))}, {COLD}),
@@ -134,7 +132,7 @@ def test_what_nobody_looked_at_is_not_over() -> None:
 
 
 def test_what_is_no_longer_in_the_configuration_is_over_and_says_so() -> None:
-    book, _ = advance_incidents(IncidentLedger(), seen(FAILED), TellingRules(), 0.0, quiet=False)
+    book, _ = advance_incidents(IncidentBook(), seen(FAILED), TellingRules(), 0.0, quiet=False)
     _, (bundle,) = advance_incidents(
         book, JudgedSubjects({COLD: SubjectTopics()}), TellingRules(), 1.0, quiet=False
     )
@@ -143,7 +141,7 @@ def test_what_is_no_longer_in_the_configuration_is_over_and_says_so() -> None:
 
 def test_beyond_the_limit_one_message_has_all_the_rest() -> None:
     many = JudgedSubjects({("backup", f"b{n}"): SubjectTopics({"run": telling()}) for n in range(50)})
-    book, bundles = advance_incidents(IncidentLedger(), many, TellingRules(per_hour=5), 0.0, quiet=False)
+    book, bundles = advance_incidents(IncidentBook(), many, TellingRules(per_hour=5), 0.0, quiet=False)
     assert [len(bundle.notices) for bundle in bundles] == [1, 1, 1, 47], (
         "the fifth is kept for what is critical"
     )
@@ -159,7 +157,7 @@ def test_beyond_the_limit_one_message_has_all_the_rest() -> None:
 
 def test_a_clock_that_was_set_back_keeps_nothing_for_years() -> None:
     book, _ = advance_incidents(
-        IncidentLedger(), seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e9, quiet=False
+        IncidentBook(), seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e9, quiet=False
     )
     book, bundles = advance_incidents(
         book, seen(FAILED), TellingRules(per_hour=1, again=60.0), 1e6, quiet=False
@@ -194,7 +192,7 @@ def lived(
     ticks: list[tuple[float, JudgedSubjects, bool]], rules: TellingRules
 ) -> list[tuple[float, bool, NoticeBundle]]:
     """A life, and at its end a long time in which all is well and may be told."""
-    book, now, found = IncidentLedger(), 0.0, []
+    book, now, found = IncidentBook(), 0.0, []
     for pause, look, quiet in [*ticks, *[(SENT_WINDOW, WELL, False)] * 8]:
         now += pause
         book, bundles = advance_incidents(book, look, rules, now, quiet=quiet)

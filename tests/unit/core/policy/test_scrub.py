@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.config.tables.scrub import Scrub
-from zvault.core.policy.schedule import parse_schedule
+from zvault.core.policy.cron_schedule import parse_schedule
 from zvault.core.policy.scrub import (
     PAUSE_BEFORE_BACKUP,
     PoolScan,

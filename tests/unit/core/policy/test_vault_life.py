@@ -13,7 +13,7 @@ from zvault.core.policy.vault_life import (
     VAULT_TRANSITIONS,
     WITHHELD_STATES,
     IdleNeed,
-    LeftoverLease,
+    LeftoverRecord,
     VaultAdoption,
     VaultEvent,
     VaultLife,
@@ -156,16 +156,16 @@ def test_one_that_is_not_to_be_up_is_left_unless_something_failed():
     ("left", "always", "needed", "then"),
     [
         (None, False, True, VaultAdoption.NOTHING),
-        (LeftoverLease(stale=True, pinned=True), False, True, VaultAdoption.FORGET),
+        (LeftoverRecord(stale=True, pinned=True), False, True, VaultAdoption.FORGET),
         (None, True, False, VaultAdoption.BRING_UP),
-        (LeftoverLease(stale=True), True, False, VaultAdoption.BRING_UP),
-        (LeftoverLease(), True, False, VaultAdoption.BRING_UP),
-        (LeftoverLease(pinned=True), False, True, VaultAdoption.PIN),
-        (LeftoverLease(), False, True, VaultAdoption.WAIT),
-        (LeftoverLease(), False, False, VaultAdoption.TAKE_DOWN),
+        (LeftoverRecord(stale=True), True, False, VaultAdoption.BRING_UP),
+        (LeftoverRecord(), True, False, VaultAdoption.BRING_UP),
+        (LeftoverRecord(pinned=True), False, True, VaultAdoption.PIN),
+        (LeftoverRecord(), False, True, VaultAdoption.WAIT),
+        (LeftoverRecord(), False, False, VaultAdoption.TAKE_DOWN),
     ],
 )
 def test_what_a_new_zvaultd_does_with_it(
-    left: LeftoverLease | None, always: bool, needed: bool, then: VaultAdoption
+    left: LeftoverRecord | None, always: bool, needed: bool, then: VaultAdoption
 ):
     assert decide_adoption(left, always=always, needed=needed) is then

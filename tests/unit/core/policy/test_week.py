@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.schedule import parse_every, parse_schedule
+from zvault.core.policy.cron_schedule import parse_every, parse_schedule
 from zvault.core.policy.week import MOST_NAMED_TIMES, WEEK_DAYS, list_week
 
 NOW = datetime(2026, 11, 23, 22, 0, tzinfo=UTC).timestamp()

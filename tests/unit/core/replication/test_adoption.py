@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from zvault.core.errors import Refused, ToolFailed
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import check_target_template, check_word, make_vault_dataset
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication.adoption import (
     AdoptionHints,
     find_adoption,
@@ -76,6 +78,24 @@ def test_a_tree_is_found_wherever_it_is(replica: str, into: str) -> None:
     assert len(found.followed) == 3
     assert (found.elsewhere, found.missing, found.strangers) == ((), (), ())
     assert found.also == ("autosnap_*",)
+
+
+@pytest.mark.parametrize(
+    ("snapname", "pattern"),
+    [
+        ("2026-11-27-223107", "20??-??-??*"),
+        ("20261127-0000", "20??????*"),
+        ("zrepl_20261127_223107_000", "zrepl_*"),
+        ("autosnap_2026-11-27_22:31:07_daily", "autosnap_*"),
+        ("before-upgrade", "before-upgrade"),
+    ],
+)
+def test_what_is_proposed_for_also_matches_no_other_names(snapname: str, pattern: str) -> None:
+    source, replica = DatasetName("tank"), DatasetName("cold/a")
+    found = find_adoption(source, side({"tank": {snapname: 1}}), replica, side({"cold/a": {snapname: 1}}))
+    assert found.also == (pattern,)
+    assert fnmatchcase(snapname, pattern)
+    assert not fnmatchcase(make_snapname("zvault", datetime(2026, 11, 27, tzinfo=UTC)), pattern)
 
 
 def test_what_is_missing_elsewhere_or_strange_is_told() -> None:

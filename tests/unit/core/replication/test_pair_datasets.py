@@ -8,7 +8,7 @@ import pytest
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import Pairing
-from zvault.core.replication.pair_datasets import KnownPairs, pair_datasets
+from zvault.core.replication.pair_datasets import CachedPairs, pair_datasets
 
 
 def dataset(name: str, *numbers: int) -> Dataset:
@@ -21,7 +21,7 @@ def tree(*datasets: Dataset) -> Tree:
     return Tree({one.name: one for one in datasets})
 
 
-def look(source: Tree, vault: Tree, known: KnownPairs) -> Pairing:
+def look(source: Tree, vault: Tree, known: CachedPairs) -> Pairing:
     """As matched with what is known, which matching all must equal."""
     wanted = [(one, DatasetName(f"cold/{one.name}")) for one in source]
     found = pair_datasets(source, wanted, vault, known=known)
@@ -31,7 +31,7 @@ def look(source: Tree, vault: Tree, known: KnownPairs) -> Pairing:
 
 def test_what_another_dataset_shares_counts_though_each_that_changed_goes_on() -> None:
     """What lay on the vault was a's, as far as a told; once a has lost that snapshot it may be b's."""
-    top, known = dataset("tank", 1), KnownPairs()
+    top, known = dataset("tank", 1), CachedPairs()
     b = replace(dataset("tank/b"), bookmarks=(Bookmark(DatasetName("tank/b"), "s3", 103, 3, 3),))
     vault = tree(dataset("cold/tank", 1), dataset("cold/tank/a", 5, 6), old := dataset("cold/tank/old", 3, 5))
     assert look(tree(top, dataset("tank/a", 5, 6), b), vault, known).gone == (old,)
@@ -54,7 +54,7 @@ def test_the_backup_of_what_was_renamed_stays_its_own_beside_a_restored_copy(cop
     pairing = look(
         tree(dataset("tank", 1), *sorted((original, copied(copy, original, 9)), key=lambda one: one.name)),
         vault,
-        KnownPairs(),
+        CachedPairs(),
     )
     followed = {pair.source.name: pair.vault for pair in pairing.pairs}
     assert (followed["tank/renamed"], followed[copy]) == (old, None)
@@ -88,14 +88,14 @@ def test_of_several_backups_the_one_that_goes_furthest_is_taken_all_the_same() -
     vault = tree(
         dataset("cold/tank", 1), dataset("cold/tank/a", 1, 2), further := dataset("cold/tank/b", 1, 2, 3)
     )
-    pairing = look(tree(dataset("tank", 1), original), vault, KnownPairs())
+    pairing = look(tree(dataset("tank", 1), original), vault, CachedPairs())
     assert {pair.source.name: pair.vault for pair in pairing.pairs}["tank/renamed"] == further
 
 
 def test_only_what_changed_is_paired_anew() -> None:
     sources = [dataset("tank", 1), *(dataset(f"tank/d{number:02}", 1, 2) for number in range(40))]
     there = [dataset("cold/tank", 1), *(dataset(f"cold/tank/d{number:02}", 1, 2) for number in range(40))]
-    known, vault = KnownPairs(), tree(*there)
+    known, vault = CachedPairs(), tree(*there)
     wanted = [(one, DatasetName(f"cold/{one.name}")) for one in sources]
     before = pair_datasets(tree(*sources), wanted, vault, known=known)
     sources[7] = dataset("tank/d06", 1, 2, 3)

@@ -18,7 +18,7 @@ from tests.unit.core.replication.zfs_model import ours
 from tests.unit.examples import cases
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.policy.known_verdicts import KnownVerdicts
+from zvault.core.policy.cached_verdicts import CachedVerdicts
 from zvault.core.policy.prune_limit import find_prune_excess, limit_prune
 from zvault.core.policy.retention import KeepRules, order_by_prune
 from zvault.core.replication.dataset_plan import DatasetCase, RelatedSnapshot, plan_transfer
@@ -212,7 +212,7 @@ def judge(count: int) -> None:
     """What retention makes of it, and prune_limit of that."""
     snapshots = counted(SOURCE, range(1, count))
     rules = KeepRules(last=3, hourly=24, daily=7, weekly=4, monthly=12, yearly=3)
-    verdicts = KnownVerdicts(UTC, ours, lasting=False).decide(snapshots, rules, now=count, protected={})
+    verdicts = CachedVerdicts(UTC, ours, lasting=False).decide(snapshots, rules, now=count, protected={})
     over = find_prune_excess(verdicts, 0.1, ours)
     assert over is not None
     assert len(order_by_prune(limit_prune(verdicts, over))) == over.allowed

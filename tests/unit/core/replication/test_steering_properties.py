@@ -86,3 +86,13 @@ def test_each_side_is_told_apart() -> None:
         SteeringProperty("syncoid:sync", "syncoid", local=["cold/tank"]),
     ]
     assert list_steering({}, {"cold": {"a:b": "local"}}) == []
+
+
+def test_what_a_tool_reads_only_where_it_is_set_is_not_told_of_what_is_below() -> None:
+    """Each replica of zrepl's lies below placeholders, and inherits the property that makes them such."""
+    there = {"cold/sink/lab/tank": {"zrepl:placeholder": "inherited from cold/sink/lab"}}
+    assert list_steering({}, there) == []
+    there["cold/sink/lab/tank"]["zrepl:placeholder"] = "local"
+    assert list_steering({}, there) == [
+        SteeringProperty("zrepl:placeholder", "zrepl", local=["cold/sink/lab/tank"])
+    ]

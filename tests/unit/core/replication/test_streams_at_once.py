@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.replication.stream_method import SMALL_STREAM
+from zvault.core.replication.small_streams import SMALL_STREAM
 from zvault.core.replication.streams_at_once import (
     GROUPS_JUDGED,
     LARGEST_GROUP,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
+from zvault.core.errors import ToolFailed
 from zvault.core.integrity.damage import METADATA_NAME, DamagedFile
 from zvault.daemon.monitors import scrub_heal_scheduler
 from zvault.daemon.monitors.scrub_heal_scheduler import DOWN_DECISION_INTERVAL, ScrubHealScheduler, VaultScrub
@@ -210,3 +212,27 @@ def test_damage_on_a_disk_in_the_cupboard_waits_until_it_is_plugged_in(looked: L
     assert see(looked, care, HURT) == 0
     looked.vaults["cold"].is_away = lambda: False  # type: ignore[method-assign]
     assert see(looked, care, HURT) == 1
+
+
+async def test_errors_that_cannot_be_read_again_are_not_tried_before_the_pause_is_over(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[float] = []
+    clock: Any = looked.context.env.clock
+    monkeypatch.setattr(clock, "monotonic", lambda: clock.at)
+
+    async def recheck(*_: object) -> bool:
+        tried.append(clock.at)
+        raise ToolFailed("cannot recheck the errors of 'cold'", "the device does not answer")
+
+    async def named(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(scrub_heal_scheduler, "recheck_excused", recheck)
+    monkeypatch.setattr(scrub_heal_scheduler, "name_new_damage", named)
+    care, began = VaultScrub(), clock.at
+    for _ in range(121):
+        with suppress(ToolFailed):
+            await looked._seen("cold", PoolCondition(0.0, errors=1, excused=1), care)
+        clock.at += 5.0
+    assert [at - began for at in tried] == [0.0, 300.0, 600.0]

@@ -20,10 +20,10 @@ from zvault.daemon.monitors.stall_monitor import (
     read_hang_patience,
     read_positions,
 )
-from zvault.ops.vaults.host_lease import VaultHostLease
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.ops.vaults.undo_record import VaultUndoRecord
 from zvault.system.kernel_log import KernelRecord
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 HUNG = StallSign("hung_task", "zfs hangs", pid=427, zfs=True)
 TXGS = "txg birth state\n8 0 S 0 0 0 0 0 0 0 0 0\n"
@@ -43,12 +43,12 @@ class Tools:
 
 
 def watch(tmp_path: Path, said: dict[str, str | None]) -> StallMonitor:
-    leases = HostLeaseStore(tmp_path / "lease")
+    leases = RecordStore(tmp_path / "lease")
     found: list[Any] = []
     for name, device, host in (("cold", "nbd0", None), ("nas", "rbd0", None), ("far", "nbd0", "peer")):
         leases.put(f"vault/{name}", {"paths": [f"/dev/{device}"]})
         config = SimpleNamespace(pool=f"{name}pool", host=host)
-        found.append(SimpleNamespace(name=name, lease=VaultHostLease(leases, name), config=config))
+        found.append(SimpleNamespace(name=name, lease=VaultUndoRecord(leases, name), config=config))
     pools = {vault.name: vault.config for vault in found}
     context: Any = SimpleNamespace(
         env=SimpleNamespace(
@@ -57,7 +57,7 @@ def watch(tmp_path: Path, said: dict[str, str | None]) -> StallMonitor:
             clock=SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 0.0),
             vault=pools.__getitem__,
         ),
-        records=SimpleNamespace(leases=leases),
+        records=SimpleNamespace(undo=leases),
         activity=SimpleNamespace(asleep=False),
     )
     vaults: Any = SimpleNamespace(all=lambda: found)
@@ -129,7 +129,7 @@ def test_the_next_daemon_of_this_boot_knows_what_was_told(tmp_path: Path):
     assert (it._heard.record, it._heard.event) == (None, None)
     it._write(SourcePositions(12, 7, 99))
     assert watch(tmp_path, {})._heard == SourcePositions(12, 7, 99)
-    later = read_positions(HostLeaseStore(tmp_path / "heard", boot_id="another boot"))
+    later = read_positions(RecordStore(tmp_path / "heard", boot_id="another boot"))
     assert (later.record, later.event) == (None, None)
 
 
@@ -212,7 +212,7 @@ async def test_a_crash_of_the_kernel_in_what_zvault_started_holds_for_this_boot(
     crash(it, int(done.stdout), "sh", "sa_find_idx_tab")
     assert it.stalls.crashes == [told], "once is enough"
     assert watch(tmp_path, {}).stalls.crashes == [told], "the next daemon runs on the same kernel"
-    HostLeaseStore(tmp_path / "heard", boot_id="before").put("crashes", {"texts": [told]})
+    RecordStore(tmp_path / "heard", boot_id="before").put("crashes", {"texts": [told]})
     assert watch(tmp_path, {}).stalls.crashes == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.patience import FOR_EVER, PATIENCE
+from tests.unit.patience import PATIENCE
 from zvault.core.errors import Busy, DeviceGone
 from zvault.core.policy.vault_life import VaultLife, VaultLifeFacts
 from zvault.daemon.monitors import vault_monitor
@@ -49,7 +49,7 @@ class Vault:
     awake = SimpleNamespace(held=False, since=None)
     context = SimpleNamespace(
         records=SimpleNamespace(
-            conditions=SimpleNamespace(get=lambda name: None), leases=SimpleNamespace(names=lambda prefix: [])
+            conditions=SimpleNamespace(get=lambda name: None), undo=SimpleNamespace(names=lambda prefix: [])
         )
     )
     error: DeviceGone | None = None
@@ -276,16 +276,36 @@ async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: V
     assert told == {**WELL, "users": ["tank"], "error": vault.error.as_dict()}
 
 
-async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(
-    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
-):
-    for pause in ("FIRST_REPAIR_PAUSE", "LONGEST_REPAIR_PAUSE"):
-        monkeypatch.setattr(vault_monitor, pause, FOR_EVER)
+class StoodClock(WallClock):
+    """A clock that stands until it is put on."""
+
+    at = 1000.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: VaultMonitor, vault: Vault):
+    clock = it.clock = StoodClock()
     vault.broken = True
-    for _ in range(3):
-        await it.watch()
-        await asyncio.sleep(0)
-    assert vault.repaired == 1, "not before the pause is over"
+
+    async def repaired_by(seconds: float) -> int:
+        clock.at += seconds
+        for _ in range(3):
+            await it.watch()
+            await asyncio.sleep(0)
+        return vault.repaired
+
+    assert await repaired_by(0.0) == 1
+    for number, pause in enumerate((5.0, 10.0, 20.0, 40.0, 80.0, 120.0, 120.0), 1):
+        assert await repaired_by(pause - 1.0) == number, "not before the pause is over"
+        assert await repaired_by(1.0) == number + 1
+    vault.broken = False
+    await repaired_by(120.0)
+    vault.broken, vault.repaired = True, 0
+    assert await repaired_by(0.0) == 1
+    assert await repaired_by(4.0) == 1
+    assert await repaired_by(1.0) == 2, "after one that did not fail they begin anew"
 
 
 DOWN: dict[str, Any] = {**WELL, "state": "down", "health": None}

@@ -107,7 +107,7 @@ class Life:
         (self.world.folder / "zvault.toml").write_text(
             "".join(f"{key} = {in_toml(config[key])}\n" for key in config)
         )
-        await self.world.daemon.reload()
+        await self.world.daemon.config_reload.reload()
         assert self.world.daemon.metrics.reload_ok
 
 

@@ -32,7 +32,7 @@ from zvault.config.schema import Config
 from zvault.config.templates import resolve_templates
 from zvault.core.errors import ToolMissing
 from zvault.core.integrity.verification import LevelProof
-from zvault.core.policy import schedule
+from zvault.core.policy import cron_schedule
 from zvault.daemon import app, assemble, lag_readings, scheduler
 from zvault.daemon.assemble import assemble_daemon
 from zvault.daemon.journald import log
@@ -299,7 +299,7 @@ class World:
         return self.pools.dataset(dataset), self.pools.pools[where].datasets.get(f"{where}/host/{dataset}")
 
     def use(self) -> Use:
-        schedule._next_time.cache_clear()  # it remembers up to a bound, which is reached within days
+        cron_schedule._next_time.cache_clear()  # it remembers up to a bound, which is reached within days
         gc.collect()
         history = self.daemon.history._do("select count(*) from run")[0][0]
         objects = len(gc.get_objects()) - len(self.ended)

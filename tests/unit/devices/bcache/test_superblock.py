@@ -1,15 +1,24 @@
 """What bcache-super-show prints, which commands make a bcache, and what the kernel's files say of one."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from zvault.config.schema import Device
+from zvault.core.errors import DeviceGone
 from zvault.devices.bcache import layer as bcache
 from zvault.devices.bcache import sysfs as files
 from zvault.devices.bcache.layer import Bcache
-from zvault.devices.bcache.superblock import BcacheSuperblock, make_bcache_argvs, parse_superblock
-from zvault.devices.layer import Data, DeviceSlot, FoundLayer
-from zvault.system.process.runner import HostRunner
+from zvault.devices.bcache.superblock import (
+    BcacheSuperblock,
+    format_bcache,
+    make_bcache_argvs,
+    parse_superblock,
+)
+from zvault.devices.layer import Data, DeviceSlot, FoundLayer, LayerJob
+from zvault.system.process.runner import HostRunner, ProcessResult
 
 # From bcache-tools 1.0.8 and Linux 7.2.
 BACKING = """\
@@ -48,6 +57,36 @@ cset.uuid		dce15b3c-3b91-457c-8b47-d851153f5972
 )
 def test_superblocks(text: str, found: BcacheSuperblock | None):
     assert parse_superblock(text) == found
+
+
+class Broken:
+    """A backing device in that state, whose cache answers each read with an error, or has been wiped."""
+
+    def __init__(self, state: str) -> None:
+        self.backing = BACKING.replace("2 [dirty]", state)
+        self.ran: list[str] = []
+
+    async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+        self.ran.append(argv[0])
+        shown = self.backing if argv[-1] == "/dev/nbd0" else ""
+        return ProcessResult(tuple(argv), 0 if shown else 1, shown, "", 0.0)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize(
+    ("state", "why"), [("2 [dirty]", "damaged without it"), ("1 [clean]", "all was written back")]
+)
+async def test_a_cache_that_broke_is_told_as_that_and_nothing_is_made_in_its_place(
+    tmp_path: Path, *, create: bool, state: str, why: str
+) -> None:
+    device = Device.model_validate({"nbd": "tcp:nas:10809/cold", "cache": {"bcache": "/dev/x"}})
+    job = LayerJob(DeviceSlot("cold", 0, tmp_path), device, "/dev/nbd0", {}, create, lambda _: None, print)
+    host: Any = Broken(state)
+    assert device.cache is not None
+    with pytest.raises(DeviceGone, match="the cache /dev/x of /dev/nbd0 cannot be read") as gone:
+        await format_bcache(job, device.cache, host)
+    assert why in gone.value.why
+    assert set(host.ran) == {"bcache-super-show"}
 
 
 def test_data_begin_where_an_object_does():

@@ -4,10 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from zvault.core.errors import ToolMissing
+from zvault.core.errors import ToolFailed, ToolMissing
 from zvault.devices.device_record import DeviceRecord, FoundDevice, FoundLevel, LayerRecord
 from zvault.devices.layer import DeviceSlot, FoundLayer
 from zvault.devices.nbd import connection as nbd
@@ -130,7 +131,8 @@ def test_free_devices(tmp_path: Path):
 
 def test_partitions_and_a_module_without_devices_are_no_obstacle(tmp_path: Path):
     """max_part gives a device's partitions folders below its own; with nbds_max=0 the first device is made when
-    it is connected. The lab's kernel has nbd built in, so neither can be chosen there.
+    it is connected. Both were seen in a guest, with nbd.nbds_max=0 on its kernel's command line; 16 partitions and more
+    are the kernel's default, and so the lab's.
     """
     assert nbd.list_free_devices(tmp_path) == [0], "nbds_max=0"
     device(tmp_path, 0, 2048, 77)
@@ -169,6 +171,36 @@ async def test_a_kernel_without_nbd_is_told_and_one_whose_module_is_not_loaded_l
     assert there.asked[-1] == ["systemctl", "start", "modprobe@nbd.service"]
     await nbd.check_nbd_client(there)  # type: ignore[arg-type]
     assert len(there.asked) == 3, "it is loaded once"
+
+
+NO_NETLINK = (
+    "Error: Couldn't resolve the nbd netlink family, make sure the nbd module is loaded and your nbd driver supports"
+    " the netlink interface.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (NO_NETLINK, "'modprobe nbd'"),
+        ("Error: Socket failed: Connection refused\n", "see that the server runs"),
+    ],
+)
+async def test_a_kernel_that_cannot_connect_is_not_taken_for_a_server_that_is_away(
+    tmp_path: Path, said: str, advice: str
+) -> None:
+    """What Debian 13's nbd-client says without nbd's netlink was seen in a guest (initcall_blacklist=nbd_init)."""
+
+    class Refusing:
+        async def run(self, argv: Sequence[str], **_: object) -> ProcessResult:
+            return ProcessResult(tuple(argv), 1, "", said, 0.0)
+
+    host: Any = Refusing()
+    with pytest.raises(ToolFailed, match="cannot be connected") as failed:
+        await nbd.connect_device(
+            UnixTarget("/nowhere"), tmp_path / "client", print, host, timeout=5.0, connections=1
+        )
+    assert failed.value.next.startswith(advice)
 
 
 def test_a_process_leaves_its_number(tmp_path: Path):

@@ -12,8 +12,8 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import DeviceGone, TakenOver
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.source import ImageRecord, RbdSource
-from zvault.system.host_lease_store import read_boot_id
 from zvault.system.process.runner import ProcessResult
+from zvault.system.record_store import read_boot_id
 from zvault.system.systemd_units import SystemdUnits
 
 MINE, OTHER = "10.0.0.1:0/38", "10.0.0.2:0/7"

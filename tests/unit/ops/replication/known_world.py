@@ -29,8 +29,8 @@ from zvault.ops.replication.listing import BothListings, list_both_sides
 from zvault.ops.replication.plan_all import plan_all
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import note_held, plan_holds
+from zvault.ops.state.cached_backups import CachedBackup
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackup
 from zvault.ops.state.pool_book import SeenPool
 from zvault.system.process.runner import HostRunner
 
@@ -302,7 +302,7 @@ class World:
         assert self.move_holds(fresh, other, None) == set()
         self.earlier = sides
 
-    def known(self) -> KnownBackup:
+    def known(self) -> CachedBackup:
         return self.knowing.known.of(self.env, self.env.backup("b"))
 
     def move_holds(self, where: Context, sides: BothListings, lapses: int | None) -> set[str]:

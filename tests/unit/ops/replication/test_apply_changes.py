@@ -59,10 +59,14 @@ class Vault:
         self.did.append(f"forget {name}")
 
     async def make(
-        self, *changes: VaultChange, action: TransferAction = TransferAction.NOTHING, kind: str = "filesystem"
+        self,
+        *changes: VaultChange,
+        action: TransferAction = TransferAction.NOTHING,
+        kind: str = "filesystem",
+        may_destroy: bool = True,
     ) -> None:
         plan = TransferPlan(SOURCE, A, action, "for a reason", next="do this", changes=changes)
-        await apply_changes(self, plan, kind, self.emit)  # type: ignore[arg-type]
+        await apply_changes(self, plan, kind, self.emit, may_destroy=may_destroy)  # type: ignore[arg-type]
 
     def emit(self, event: RunEvent) -> None:
         self.told.append((event.name, getattr(event, "text", "")))
@@ -75,6 +79,16 @@ async def test_each_change_is_told_and_made_in_its_order() -> None:
     assert vault.did == ["abort cold/a", "parents of cold/b/c", "zfs rename -u cold/a cold/b/c"]
     assert [event for event, _ in vault.told] == ["warning", "resume-aborted", "message"]
     assert vault.told[2][1] == "tank/a: rename cold/a to cold/b/c: it follows tank/b/c"
+
+
+async def test_who_may_destroy_nothing_on_the_vault_gives_no_stream_up() -> None:
+    """The planner asks before it plans so; ZFS may refuse a resume token when it is used, and nobody asked then."""
+    vault = Vault()
+    with pytest.raises(Conflict, match="ZFS did not take it") as refused:
+        await vault.make(AbortReceive(A, "ZFS did not take it: no such snapshot"), may_destroy=False)
+    assert "the backup may destroy on the vault" in refused.value.why
+    assert refused.value.next == "run 'zfs receive -A cold/a' on the vault's host"
+    assert (vault.did, vault.told) == ([], [])
 
 
 @pytest.mark.parametrize(("kind", "setting"), [("filesystem", "canmount=noauto"), ("volume", "volmode=none")])

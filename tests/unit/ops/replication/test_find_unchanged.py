@@ -35,7 +35,7 @@ from zvault.ops.run import BackupRun
 from zvault.ops.run_outcome import RunOutcome
 from zvault.ops.state.unchanged_book import UnchangedBook
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 SKIP = {"snapshot": {"skip_unchanged": True}}
 
@@ -196,9 +196,9 @@ async def test_properties_that_are_not_sent_do_not_matter(tmp_path: Path) -> Non
 
 
 def test_a_record_goes_with_its_snapshot(tmp_path: Path) -> None:
-    book = UnchangedBook(HostLeaseStore(tmp_path / "unchanged"))
+    book = UnchangedBook(RecordStore(tmp_path / "unchanged"))
     book.note("b", UnchangedDatasets(100.0, {"tank": snap(1), "tank/a": snap(2)}), {101, 102})
-    assert UnchangedBook(HostLeaseStore(tmp_path / "unchanged")).until("b") == {101: 100.0, 102: 100.0}
+    assert UnchangedBook(RecordStore(tmp_path / "unchanged")).until("b") == {101: 100.0, 102: 100.0}
     assert book.until("c") == {}
     book.note("b", UnchangedDatasets(200.0, {"tank": snap(1)}), {101})
     assert book.until("b") == {101: 200.0}
@@ -208,7 +208,7 @@ def test_a_record_goes_with_its_snapshot(tmp_path: Path) -> None:
 def test_a_record_that_is_none_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "b.json").write_text(text)
     (tmp_path / "b").write_text(text)
-    assert UnchangedBook(HostLeaseStore(tmp_path)).until("b") == {}
+    assert UnchangedBook(RecordStore(tmp_path)).until("b") == {}
 
 
 @pytest.mark.parametrize(("seen", "hours"), [(True, 2), (False, 2)])

@@ -13,7 +13,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import measure_lags
 from zvault.ops.state.pool_book import PoolBook, SeenPool
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 COLD, OLD, USB = 0xC01D, 0x01D, 0x05B
 
@@ -166,7 +166,7 @@ def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() ->
 
 
 def test_the_book_forgets_nothing_and_stands_what_is_no_entry(tmp_path: Path) -> None:
-    book = PoolBook(HostLeaseStore(tmp_path / "pools", boot_id="b"))
+    book = PoolBook(RecordStore(tmp_path / "pools", boot_id="b"))
     assert book.all() == {}
     book.note(COLD, SeenPool("cold", "cold"))
     book.note(USB, SeenPool("usb", "stick"))

@@ -11,7 +11,7 @@ from zvault.api.events import RunEvent
 from zvault.core.model import Dataset
 from zvault.core.replication.lineage import Pairing
 from zvault.ops.replication.source_record import read_source, update_vault
-from zvault.ops.state.known_backups import KnownRecords
+from zvault.ops.state.cached_backups import CachedRecords
 
 
 class Source:
@@ -37,7 +37,7 @@ class Source:
         return SimpleNamespace(returncode=0, stdout="\n".join(told), stderr="")
 
 
-async def asked(source: Source, known: KnownRecords, *datasets: Dataset) -> list[str]:
+async def asked(source: Source, known: CachedRecords, *datasets: Dataset) -> list[str]:
     """Those of which it was asked. What is told is what there is."""
     side: Any = source
     source.asked = []
@@ -69,7 +69,7 @@ async def test_what_is_put_on_record_may_be_of_keys_above_another_backup() -> No
 
 
 async def test_what_did_not_change_is_not_asked_again() -> None:
-    source, known = Source(), KnownRecords()
+    source, known = Source(), CachedRecords()
     one, bare = dataset("tank", snap(1)), dataset("tank/bare")
     secret = dataset("tank/secret", snap(1, "tank/secret"), encrypted=True)
     assert await asked(source, known, one, bare, secret) == ["tank", "tank/bare", "tank/secret"]

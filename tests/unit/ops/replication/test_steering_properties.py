@@ -10,7 +10,7 @@ from typing import Any, cast
 from tests.unit.ops.ops_world import context, dataset, snap
 from zvault.config.schema import Backup
 from zvault.ops.replication.steering_properties import read_steering_of_source, read_steering_of_vault
-from zvault.ops.state.known_backups import KnownBackup
+from zvault.ops.state.cached_backups import CachedBackup
 from zvault.zfs.client import Zfs
 
 Rows = Mapping[str, Mapping[str, str]]
@@ -41,9 +41,9 @@ def zfs(host: Host) -> Zfs:
     return cast(Zfs, SimpleNamespace(host=host, lzc=None))
 
 
-def known() -> KnownBackup:
+def known() -> CachedBackup:
     where = context()
-    return KnownBackup(where.env.backup("b"), where.env.config, "host")
+    return CachedBackup(where.env.backup("b"), where.env.config, "host")
 
 
 def backup(**more: Any) -> Backup:
@@ -53,7 +53,7 @@ def backup(**more: Any) -> Backup:
 THERE = {"tank": {"autobackup:x": "local", "a:b": "local"}, "tank/a": {"com.sun:auto-snapshot": "received"}}
 
 
-async def of_source(host: Host, table: Backup, its: KnownBackup | None = None) -> tuple[Any, list[str]]:
+async def of_source(host: Host, table: Backup, its: CachedBackup | None = None) -> tuple[Any, list[str]]:
     said: list[str] = []
     emit = cast(Any, lambda event: said.append(f"{event.name}: {event.text}"))
     return await read_steering_of_source(zfs(host), table, ["tank", "tank/a"], emit, its), said

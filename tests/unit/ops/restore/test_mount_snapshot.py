@@ -19,8 +19,8 @@ from zvault.core.model import Dataset
 from zvault.ops.restore import mount_snapshot as module
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.restore.mount_snapshot import MountRequest, mount_snapshot
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.procfs import PoolMount
+from zvault.system.record_store import RecordStore
 
 TARGET = "cold/host/tank"
 FOLDER = "/mnt/look"
@@ -109,7 +109,7 @@ class World:
     def leases(self) -> list[str]:
         records = self.context.records
         return [
-            *records.leases.names(snapshot_reader.LOOK_LEASE_PREFIX),
+            *records.undo.names(snapshot_reader.LOOK_LEASE_PREFIX),
             *records.mount_holds.names(snapshot_reader.LOOK_LEASE_PREFIX),
         ]
 
@@ -196,7 +196,7 @@ async def test_somebody_who_reads_there_keeps_it_written_down_and_the_next_start
 
 async def test_a_crash_leaves_what_the_next_start_undoes_once_the_pool_is_there(world: World):
     records = world.context.records
-    records.leases.put(
+    records.undo.put(
         f"{snapshot_reader.LOOK_LEASE_PREFIX}a",
         {"kind": "mount at", "host": None, "path": f"{NEWEST}\t{FOLDER}"},
     )
@@ -227,7 +227,7 @@ async def test_a_lease_that_cannot_be_dropped_is_told_and_the_others_are_looked_
     for name in "ab":
         lease = {"kind": "mount at", "host": None, "path": f"{NEWEST}\t{FOLDER}"}
         world.context.records.mount_holds.put(f"{snapshot_reader.LOOK_LEASE_PREFIX}{name}", lease)
-    monkeypatch.setattr(HostLeaseStore, "drop", _refuse)
+    monkeypatch.setattr(RecordStore, "drop", _refuse)
     left = await snapshot_reader.close_left_open(world.context)
     assert len(left) == 2
     assert "Read-only file system" in left[0]
@@ -235,7 +235,7 @@ async def test_a_lease_that_cannot_be_dropped_is_told_and_the_others_are_looked_
 
 async def test_what_cannot_be_written_down_is_not_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every stop of zvaultd waited half a minute for it to be closed."""
-    monkeypatch.setattr(HostLeaseStore, "put", _refuse)
+    monkeypatch.setattr(RecordStore, "put", _refuse)
     with pytest.raises(OSError, match="Read-only"):
         await world.mount()
     assert world.host.log == []

@@ -34,6 +34,32 @@ def test_a_reload_is_in_force_for_whoever_looks_up_again() -> None:
         env.vault("cold")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "why"),
+    [
+        ("backup", "cold", "'cold' is a vault; known: home, tank"),
+        ("vault", "tank", "'tank' is a backup; known: cold"),
+        (
+            "backup",
+            "tank/home",
+            "'tank/home' is a dataset, which is in the source of home, tank; known: home, tank",
+        ),
+        ("backup", "tank/a@x", "'tank/a' is a dataset, which is in the source of tank; known: home, tank"),
+        ("backup", "tnak", "'tank' is the nearest; known: home, tank"),
+        ("vault", "clod", "'cold' is the nearest; known: cold"),
+        ("vault", "attic", "known: cold"),
+        ("backup", "other/home", "known: home, tank"),
+    ],
+)
+def test_a_name_of_something_else_is_told_what_it_is(kind: str, name: str, why: str) -> None:
+    backups = {"tank": {"source": "tank", "vault": "cold"}, "home": {"source": "tank/home", "vault": "cold"}}
+    known = Config.model_validate({"vault": {"cold": {"pool": "cold"}}, "backup": backups})
+    env = Environment.of(known, Paths(), HostRunner())
+    with pytest.raises(NotFound) as caught:
+        getattr(env, kind)(name)
+    assert (caught.value.what, caught.value.why) == (f"there is no {kind} '{name}'", why)
+
+
 def test_a_vault_keeps_its_client_until_it_is_on_another_host() -> None:
     where = context()
     vault = where.env.vault("cold")
@@ -50,7 +76,7 @@ def test_a_vault_keeps_its_client_until_it_is_on_another_host() -> None:
 def test_what_outlives_a_boot_is_not_where_leases_are(tmp_path: Path) -> None:
     env = Environment.of(config(), Paths(run=tmp_path / "run", state=tmp_path / "state"), HostRunner())
     apart = Context.of(env).records
-    assert apart.leases.directory == tmp_path / "run" / "lease"
+    assert apart.undo.directory == tmp_path / "run" / "lease"
     assert {one.directory.parent for one in (apart.hooks, apart.measured)} == {tmp_path / "state"}
 
 

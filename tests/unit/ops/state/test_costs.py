@@ -14,7 +14,7 @@ from zvault.config.schema import Config
 from zvault.core.cost.prices import BILLED_GIGABYTE
 from zvault.ops.state import costs
 from zvault.ops.state.costs import CostBook, list_uncounted, make_store_reading
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 DAY = 86400.0
@@ -50,7 +50,7 @@ def vault(at: float, *, stored: int = 0, uuid: str = "a", name: str = "cold", **
 
 @pytest.fixture
 def book(tmp_path: Path) -> CostBook:
-    return CostBook(HostLeaseStore(tmp_path, boot_id="boot"))
+    return CostBook(RecordStore(tmp_path, boot_id="boot"))
 
 
 def test_a_vault_of_which_nothing_is_known_has_no_cost(book: CostBook) -> None:
@@ -141,18 +141,18 @@ def test_without_prices_requests_are_told_all_the_same(book: CostBook) -> None:
 def test_a_killed_daemon_misses_nothing(tmp_path: Path) -> None:
     host: Any = Host()
     host.now = BEGIN + 400
-    seen(CostBook(HostLeaseStore(tmp_path, boot_id="one")), host, vault(BEGIN, put=10))
-    later = CostBook(HostLeaseStore(tmp_path, boot_id="two"))
+    seen(CostBook(RecordStore(tmp_path, boot_id="one")), host, vault(BEGIN, put=10))
+    later = CostBook(RecordStore(tmp_path, boot_id="two"))
     seen(later, host, vault(BEGIN + 400, put=25))
     later.close()
-    found = CostBook(HostLeaseStore(tmp_path, boot_id="two")).document(host, "cold")
+    found = CostBook(RecordStore(tmp_path, boot_id="two")).document(host, "cold")
     assert found is not None
     assert found["put"] == 15
 
 
 def test_a_vault_that_does_nothing_writes_nothing(tmp_path: Path) -> None:
     host: Any = Host()
-    store = HostLeaseStore(tmp_path, boot_id="boot")
+    store = RecordStore(tmp_path, boot_id="boot")
     book = CostBook(store)
     seen(book, host, vault(BEGIN, put=10))
     store.drop("cold/0")
@@ -169,7 +169,7 @@ def test_a_damaged_record_begins_anew(tmp_path: Path, text: str) -> None:
     host: Any = Host()
     (tmp_path / "cold").mkdir()
     (tmp_path / "cold" / "0").write_text(text)
-    book = CostBook(HostLeaseStore(tmp_path, boot_id="boot"))
+    book = CostBook(RecordStore(tmp_path, boot_id="boot"))
     seen(book, host, vault(BEGIN, put=10))
     found = book.document(host, "cold")
     assert found is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 from zvault.ops.state.pool_book import PoolBook, SeenPool
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 
 
 def aged(folder: Path) -> None:
@@ -18,7 +18,7 @@ def aged(folder: Path) -> None:
 
 
 def test_what_does_not_change_is_read_once_and_each_change_is_seen(tmp_path: Path) -> None:
-    store = HostLeaseStore(tmp_path, boot_id="b")
+    store = RecordStore(tmp_path, boot_id="b")
     book, other = PoolBook(store), PoolBook(store)
     assert book.all() == {}
     other.note(7, SeenPool("cold", "cold"))
@@ -40,7 +40,7 @@ def test_what_does_not_change_is_read_once_and_each_change_is_seen(tmp_path: Pat
 
 
 def test_one_that_cannot_be_read_is_tried_again(tmp_path: Path) -> None:
-    book = PoolBook(HostLeaseStore(tmp_path, boot_id="b"))
+    book = PoolBook(RecordStore(tmp_path, boot_id="b"))
     book.note(7, SeenPool("cold", "cold"))
     whole = (tmp_path / "7").read_text()
     (tmp_path / "7").write_text("no lease")

@@ -13,14 +13,14 @@ from zvault.core.integrity.damage import DamagedFile, HealTarget, LoggedBlock
 from zvault.core.policy.scrub import PoolScan
 from zvault.ops.state.pool_health import PoolCondition, PoolConditions
 from zvault.ops.vaults import examine_pool
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.scrub import PoolErrors
 
 HURT = DamagedFile("cold/a", "s1", "/f")
 
 
-def store(path: Path) -> HostLeaseStore:
-    return HostLeaseStore(path, boot_id="boot", clock=lambda: 5.0)
+def store(path: Path) -> RecordStore:
+    return RecordStore(path, boot_id="boot", clock=lambda: 5.0)
 
 
 def test_what_decides_outlasts_the_daemon(tmp_path: Path):

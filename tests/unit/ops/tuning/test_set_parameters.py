@@ -15,6 +15,7 @@ from zvault.ops.tuning.set_parameters import (
     TUNING_LEASE_PREFIX,
     count_held_parameters,
     list_tuning_complaints,
+    pause_txgs,
     reconcile_tuning,
     record_wanted_parameters,
     restore_parameters,
@@ -22,31 +23,31 @@ from zvault.ops.tuning.set_parameters import (
     set_reading_parameters,
 )
 from zvault.ops.tuning.tuning_report import make_tuning_document
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool import module_parameters
 
 HELD = {"held": {"a": {"before": "1", "ours": ["2"]}}, "troubles": {"b": "b is not set"}}
 
 
 @pytest.fixture
-def leases(tmp_path: Path) -> HostLeaseStore:
-    store = HostLeaseStore(tmp_path, boot_id="this")
+def leases(tmp_path: Path) -> RecordStore:
+    store = RecordStore(tmp_path, boot_id="this")
     store.put(TUNING_LEASE_PREFIX + "cold", {"module": {"a": "2", "b": "3"}, "rotational": []})
     store.put(HOST, HELD)
     return store
 
 
-def test_what_is_held_for_a_vault_and_what_is_not(leases: HostLeaseStore):
+def test_what_is_held_for_a_vault_and_what_is_not(leases: RecordStore):
     assert (count_held_parameters(leases, "cold"), count_held_parameters(leases, "warm")) == (1, 0)
     assert list_tuning_complaints(leases) == ["b is not set; 'zvaultctl tune show' explains it"]
 
 
-def test_another_boots_notes_tell_of_nothing(leases: HostLeaseStore):
-    later = HostLeaseStore(leases.directory, boot_id="another")
+def test_another_boots_notes_tell_of_nothing(leases: RecordStore):
+    later = RecordStore(leases.directory, boot_id="another")
     assert (count_held_parameters(later, "cold"), list_tuning_complaints(later)) == (0, [])
 
 
-def test_a_note_that_cannot_be_read_is_told_and_not_zero(leases: HostLeaseStore):
+def test_a_note_that_cannot_be_read_is_told_and_not_zero(leases: RecordStore):
     (leases.directory / HOST).write_text("{")
     assert count_held_parameters(leases, "cold") is None
     (said,) = list_tuning_complaints(leases)
@@ -101,6 +102,32 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path, monkeypatch)
 
 
+async def test_transaction_groups_are_put_off_only_while_a_pool_is_revived(host: Host):
+    parameter = host.kernel / "parameters" / "zfs_txg_timeout"
+    parameter.write_text("5\n")
+    vault = host.context.env.vault("slow")
+    async with pause_txgs(host.context, vault, host.said.append):
+        assert int(parameter.read_text()) > 24 * 3600
+        async with pause_txgs(host.context, host.context.env.vault("fast"), host.said.append):
+            await host.do("up", "slow")
+        assert int(parameter.read_text()) > 24 * 3600, "another one was quicker"
+    assert parameter.read_text() == "5\n"
+    with pytest.raises(KeyboardInterrupt):
+        async with pause_txgs(host.context, vault, host.said.append):
+            raise KeyboardInterrupt
+    assert parameter.read_text() == "5\n"
+
+
+async def test_a_killed_daemon_does_not_leave_transaction_groups_put_off(host: Host):
+    parameter = host.kernel / "parameters" / "zfs_txg_timeout"
+    parameter.write_text("5\n")
+    revival = pause_txgs(host.context, host.context.env.vault("slow"), host.said.append)
+    await revival.__aenter__()
+    assert parameter.read_text() != "5\n"
+    await reconcile_tuning(host.context, host.said.append)  # by the daemon that is started next
+    assert parameter.read_text() == "5\n"
+
+
 async def test_parameters_for_reading_hold_only_while_a_vault_is_read(host: Host):
     for what, name, now in (
         ("up", "slow", (3, 8)),
@@ -115,17 +142,17 @@ async def test_parameters_for_reading_hold_only_while_a_vault_is_read(host: Host
     ):
         await host.do(what, name)
         assert (what, name, host.now()) == (what, name, now)
-    assert host.context.records.leases.names("tuning/") == []
+    assert host.context.records.undo.names("tuning/") == []
 
 
 async def test_a_daemon_that_was_killed_while_a_vault_was_read_puts_back_what_reads_had(host: Host):
     await host.do("up", "slow")
     await host.do("read", "slow")
-    host.context.records.leases.put("vault/slow", {})
-    assert count_held_parameters(host.context.records.leases, "slow") == 2
+    host.context.records.undo.put("vault/slow", {})
+    assert count_held_parameters(host.context.records.undo, "slow") == 2
     await reconcile_tuning(host.context, host.said.append)
     assert host.now() == (3, 8)
-    assert count_held_parameters(host.context.records.leases, "slow") == 1
+    assert count_held_parameters(host.context.records.undo, "slow") == 1
 
 
 async def test_what_somebody_else_set_while_a_vault_was_read_stays(host: Host):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,8 +23,8 @@ from zvault.ops.state.pool_health import PoolCondition
 from zvault.ops.vaults import clear_suspended_pool
 from zvault.ops.vaults.abandon_pool import abandon_pool
 from zvault.ops.vaults.assembly import VaultAssembly
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.pool import PoolState
 
 SPEC = "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"
@@ -64,7 +65,7 @@ class Pool:
 
     async def cut_off(self, _: object) -> None:
         self.done.append("cut off")
-        self.copy = None
+        self.state_there = "SUSPENDED"
 
     async def devices(self, _: str) -> list[str]:
         return [self.on]
@@ -79,8 +80,9 @@ class Pool:
         self._do("reopen")
 
     async def clear(self, pool: str, *_: object) -> None:
-        if self.copy is None:
+        if self.copy == "gone":
             self.done.append("close")  # with no device below it nothing is written
+            self.copy = None
         else:
             self._do("clear")
 
@@ -103,7 +105,7 @@ async def given_up(pool: Pool) -> list[str]:
     said: list[str] = []
     awake = asyncio.Event()
     awake.set()
-    await abandon_pool("cold", it, it, awake, said.append)
+    await abandon_pool("cold", it, it, awake, said.append, nullcontext)
     return said
 
 
@@ -151,7 +153,7 @@ async def test_a_copy_whose_server_died_is_cut_off_first():
 async def test_no_export_begins_while_the_host_is_about_to_sleep():
     pool: Any = Pool()
     awake = asyncio.Event()
-    giving_up = asyncio.ensure_future(abandon_pool("cold", pool, pool, awake, lambda _: None))
+    giving_up = asyncio.ensure_future(abandon_pool("cold", pool, pool, awake, lambda _: None, nullcontext))
     for _ in range(20):
         await asyncio.sleep(0)
     assert pool.done == ["copy up", "clear", "sync"]
@@ -192,7 +194,8 @@ def cold(pool: Pool, config: Vault = SHARED) -> Cold:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clear_suspended_pool, "LET_GO_DEADLINE", 0.0)
+    monkeypatch.setattr(clear_suspended_pool, "LET_GO_DEADLINE", 0.2)
+    monkeypatch.setattr(clear_suspended_pool, "LET_GO_PAUSE", 0.01)
 
 
 @pytest.mark.parametrize("config", [SHARED, ALONE])
@@ -251,9 +254,7 @@ async def test_no_pool_is_imported_from_a_copy_that_is_left():
 async def test_a_copy_and_a_device_are_never_taken_for_each_other(
     throw_away: bool, copy: bool, tmp_path: Path
 ):
-    stack = DeviceStack(
-        "cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), HostLeaseStore(tmp_path)
-    )
+    stack = DeviceStack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), RecordStore(tmp_path))
     stack.throw_away = throw_away
     (slot,), spec = stack.inventory.list_configured(), SHARED.device[0].spec
     record = DeviceRecord(mark_throw_away(spec) if copy else spec, (LayerRecord("nbd"),))
@@ -276,9 +277,7 @@ class StaysMapped:
 
 @pytest.mark.parametrize("throw_away", [False, True])
 async def test_what_a_failed_copy_left_keeps_nobody_from_a_new_one(throw_away: bool, tmp_path: Path):
-    stack = DeviceStack(
-        "cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), HostLeaseStore(tmp_path)
-    )
+    stack = DeviceStack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), RecordStore(tmp_path))
     stack.throw_away, kinds = throw_away, cast(Any, stack.kinds)
     kinds["nbd"] = StaysMapped()
     (slot,), spec = stack.inventory.list_configured(), SHARED.device[0].spec

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,9 @@ GONE = SimpleNamespace(state="gone", path="/dev/nbd0", spec="tcp:nas")
 
 
 def no_doubt() -> None: ...
+
+
+no_pause = nullcontext
 
 
 class Device:
@@ -60,7 +64,7 @@ class Device:
         return self.cause
 
     async def lost(self) -> list[Any]:
-        it: Any = SuspendedPoolClear("cold", "cold", None, self, None, None, no_doubt)  # type: ignore[arg-type]
+        it: Any = SuspendedPoolClear("cold", "cold", None, self, None, None, no_doubt, no_pause)  # type: ignore[arg-type]
         return await it._lost_after_all(["/dev/nbd0"])  # type: ignore[no-any-return]
 
 
@@ -137,9 +141,12 @@ class PoolOfMultihost:
         self.done.append("clear")
         raise DeadlineExceeded("it hangs")
 
+    async def reopen(self, *_: object) -> None:
+        self.done.append("reopen")
+
     async def revive(self, health: str) -> None:
         state = PoolState("cold", 1, 10, 5, 5, health, multihost=True)
-        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, None, no_doubt)  # type: ignore[arg-type]
+        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, None, no_doubt, no_pause)  # type: ignore[arg-type]
         await it.revive(state, print)
 
 
@@ -163,7 +170,8 @@ async def test_one_that_goes_on_without_a_device_gets_it_back(monkeypatch: pytes
     pool = PoolOfMultihost(monkeypatch, None)
     with pytest.raises(DeviceGone, match="does not release"):
         await pool.revive("DEGRADED")
-    assert pool.done.count("clear") > 1
+    assert pool.done.count("reopen") > 1
+    assert "clear" not in pool.done
 
 
 class Trimmed:
@@ -179,8 +187,14 @@ class Trimmed:
 
     async def nothing(self, *_: object) -> None: ...
 
+    spec = "tcp:nas"
+
     async def probe(self) -> list[Any]:
-        return [SimpleNamespace(state="up" if "up" in self.done else "gone", path=None, spec="tcp:nas")]
+        state, path = "up" if "up" in self.done else "gone", None if "clear" in self.done else "/dev/nbd0"
+        return [SimpleNamespace(state=state, path=path, spec=self.spec)]
+
+    async def kernel_state(self, _: str) -> str:
+        return "SUSPENDED"
 
     cut_off = sync = nothing
 
@@ -211,7 +225,7 @@ async def test_a_trim_that_cost_the_device_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch, *, trims: bool
 ) -> None:
     pool, said = Trimmed(monkeypatch, trims=trims), list[str]()
-    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt, no_pause)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), said.append)
     # Before the clear that resumes the pool: from then on ZFS sends discards again.
     assert pool.done == ["clear", "up", *(["discards end"] if trims else []), "clear"]
@@ -233,12 +247,9 @@ async def test_what_a_server_of_somebody_elses_had_confirmed_is_doubted_when_it_
 ) -> None:
     pool, noted = Trimmed(monkeypatch, trims=False), list[str]()
 
-    async def probe() -> list[Any]:
-        return [SimpleNamespace(state="up" if "up" in pool.done else "gone", path=None, spec=spec)]
-
-    pool.probe = probe  # type: ignore[method-assign]
+    pool.spec = spec
     note = partial(noted.append, spec)
-    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, note)  # type: ignore[arg-type]
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, note, no_pause)  # type: ignore[arg-type]
     await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
     assert noted == ([spec] if doubted else [])
 
@@ -258,7 +269,7 @@ class Blocked(Trimmed):
 async def test_a_pool_whose_storage_takes_no_writes_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Blocked(monkeypatch, trims=False)
     monkeypatch.setattr(clear_suspended_pool, "check_response", pool.nothing)
-    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt)  # type: ignore[arg-type]
+    it: Any = SuspendedPoolClear("cold", "cold", pool, pool, None, pool.trouble, no_doubt, no_pause)  # type: ignore[arg-type]
     suspended = PoolState("cold", 1, 10, 5, 5, "SUSPENDED")
     pool.cause = DeviceGone("Ceph takes no writes", "pool 'data' is full: each write waits", "add OSDs")
     with pytest.raises(DeviceGone, match="takes no writes") as failure:
@@ -289,7 +300,7 @@ class Cleared(Blocked):
 
     async def revive(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clear_suspended_pool, "check_response", self.nothing)
-        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, self.trouble, no_doubt)  # type: ignore[arg-type]
+        it: Any = SuspendedPoolClear("cold", "cold", self, self, None, self.trouble, no_doubt, no_pause)  # type: ignore[arg-type]
         await it.revive(PoolState("cold", 1, 10, 5, 5, "SUSPENDED"), print)
 
 
@@ -331,8 +342,81 @@ async def test_a_pool_whose_device_cannot_be_cut_off_is_not_cleared(monkeypatch:
 
     pool.cut_off = fails
     with pytest.raises(DeviceGone, match="does not end"):
-        await clear_suspended_pool.close_lost("cold", pool, pool, print, NobodyKnown.nothing)
+        await clear_suspended_pool.close_lost("cold", pool, pool, print, NobodyKnown.nothing, no_pause)
     assert pool.done == []
+
+
+class Closing:
+    """A pool that has lost its device, in these states one look after the other; the last stays.
+
+    ``closes``: what has ZFS close the device. ``held``: whether the kernel has it still.
+    """
+
+    runner = NobodyKnown()
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *states: str, closes: str = "", held: bool = True
+    ) -> None:
+        self.states, self.closes, self.held = list(states), closes, held
+        self.slept, self.done = 0.0, list[str]()
+        monkeypatch.setattr(clear_suspended_pool.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(clear_suspended_pool.time, "monotonic", lambda: self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    async def probe(self) -> list[Any]:
+        return [GONE if self.held else SimpleNamespace(state="gone", path=None, spec="tcp:nas")]
+
+    async def cut_off(self, _: object) -> None: ...
+
+    async def kernel_state(self, _: str) -> str:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    async def _do(self, what: str) -> None:
+        self.done.append(what)
+        self.held = self.held and what != self.closes
+
+    async def reopen(self, *_: object) -> None:
+        await self._do("reopen")
+
+    async def clear(self, *_: object) -> None:
+        await self._do("clear")
+        raise DeadlineExceeded("the pool's history is not written")
+
+    @asynccontextmanager
+    async def pause(self) -> AsyncIterator[None]:
+        self.done.append("pause")
+        try:
+            yield
+        finally:
+            self.done.append("go on")
+
+    async def close(self) -> list[str]:
+        it: Any = self
+        await clear_suspended_pool.close_lost("cold", it, it, print, NobodyKnown.nothing, self.pause)
+        return self.done
+
+
+async def test_a_pool_that_is_not_suspended_is_not_cleared_without_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert await Closing(monkeypatch, "ONLINE", closes="reopen").close() == ["reopen"]
+    turns = await Closing(monkeypatch, "ONLINE", "SUSPENDED", closes="clear").close()
+    assert turns == ["reopen", "pause", "clear", "go on"], "suspended meanwhile: ZFS refused to open anew"
+
+
+async def test_a_suspended_pool_is_cleared_once_without_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Closing(monkeypatch, "SUSPENDED")
+    with pytest.raises(DeviceGone):
+        await pool.close()
+    assert pool.done == ["pause", "clear", "go on"]
+    assert pool.slept >= clear_suspended_pool.LET_GO_DEADLINE
+
+
+async def test_a_pool_whose_device_is_closed_already_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the second try, while the server stays away: what the first clear left waiting would stop it for good."""
+    assert await Closing(monkeypatch, "SUSPENDED", held=False).close() == []
 
 
 class Looked(Exception):

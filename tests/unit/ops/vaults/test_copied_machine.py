@@ -20,8 +20,8 @@ from zvault.ops.vaults.copied_machine import (
     has_lock,
     refuse_pool_of_clone,
 )
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessResult
+from zvault.system.record_store import RecordStore
 
 HOSTID = 0xBADCAFE
 LABEL = """    version: 5000
@@ -44,7 +44,7 @@ class Labels:
 
 
 def make_book(folder: Path, serial: str | None = "first", hostid: int = HOSTID) -> MachineBook:
-    return MachineBook(HostLeaseStore(folder / "machines", boot_id="b"), lambda: serial, lambda: hostid)
+    return MachineBook(RecordStore(folder / "machines", boot_id="b"), lambda: serial, lambda: hostid)
 
 
 def make_vault(**device: Any) -> Vault:

@@ -19,7 +19,7 @@ from zvault.ops.vault_documents import make_unknown_document
 from zvault.ops.vault_facts import make_vault_facts
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.examine_pool import examine_pool
-from zvault.ops.vaults.host_lease import VaultHostLease
+from zvault.ops.vaults.undo_record import VaultUndoRecord
 from zvault.ops.vaults.vault import ManagedVault
 from zvault.system.process.runner import ProcessResult
 from zvault.zfs.pool.label import PartMissing
@@ -54,7 +54,7 @@ def where(host: Host, tmp_path: Path) -> Context:
     it = context(folder=tmp_path, vault={"pool": "cold", "device": [{"nbd": "tcp:nas"}]})
     it.clients.zpool_of = lambda _: SimpleNamespace(runner=host)  # type: ignore[assignment,method-assign,return-value]
     it.clients.vault_zfs = lambda _: SimpleNamespace(host=host, number=_born)  # type: ignore[assignment,method-assign,return-value]
-    lease = VaultHostLease(it.records.leases, "cold")
+    lease = VaultUndoRecord(it.records.undo, "cold")
     lease.put("cold", ["/dev/nbd0"], pinned=True, exported=False)
     return it
 
@@ -69,10 +69,10 @@ async def test_it_is_told_from_the_next_look_on_until_it_is_gone(where: Context,
     assert (await examine_pool(where, "cold")).foreign == ()
     host.vdevs = ("/dev/nbd0", LOCAL)
     assert (await examine_pool(where, "cold")).foreign == (LOCAL,)
-    VaultHostLease(where.records.leases, "cold").drop()
+    VaultUndoRecord(where.records.undo, "cold").drop()
     assert told(where) == [f"its pool cold lies on {LOCAL} too"], "also while it is down"
     assert (await examine_pool(where, "cold")).foreign == (LOCAL,), "what are its own is not known now"
-    VaultHostLease(where.records.leases, "cold").put("cold", ["/dev/nbd0"], pinned=True, exported=False)
+    VaultUndoRecord(where.records.undo, "cold").put("cold", ["/dev/nbd0"], pinned=True, exported=False)
     host.vdevs = ("/dev/nbd0",)
     await examine_pool(where, "cold")
     assert told(where) == []

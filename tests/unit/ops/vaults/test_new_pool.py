@@ -1,6 +1,8 @@
 """What creating a vault would run; no device is asked."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,10 +10,11 @@ from zvault.config.paths import Paths
 from zvault.config.profile import VaultProfile
 from zvault.config.schema import Vault
 from zvault.core.errors import Refused
+from zvault.devices.device_state import BlockDevice
 from zvault.devices.stack import DeviceStack
-from zvault.ops.vaults.new_pool import make_creation_document, make_new_pool
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.ops.vaults.new_pool import make_creation_document, make_new_pool, refuse_unless_blank
 from zvault.system.process.runner import HostRunner
+from zvault.system.record_store import RecordStore
 
 NOWHERE = Path("/nowhere")
 PROFILE = VaultProfile.model_validate({"pool": {"ashift": 12}, "dataset": {"atime": "off"}})
@@ -19,7 +22,7 @@ PROFILE = VaultProfile.model_validate({"pool": {"ashift": 12}, "dataset": {"atim
 
 def document(vault: Vault) -> list[tuple[str | None, str]]:
     paths = Paths(run=Path("/run/zvault"))
-    stack = DeviceStack("cold", vault.device, PROFILE.queue, HostRunner(), paths, HostLeaseStore(NOWHERE))
+    stack = DeviceStack("cold", vault.device, PROFILE.queue, HostRunner(), paths, RecordStore(NOWHERE))
     found = make_creation_document("cold", vault, PROFILE, stack)
     return [(step["device"], step["command"]) for step in found["steps"]]
 
@@ -77,3 +80,23 @@ def test_only_a_pool_on_devices_of_its_own_is_made():
         document(Vault.model_validate({"pool": "c"}))
     with pytest.raises(Refused, match="it is on ssh://far"):
         document(Vault.model_validate({"pool": "c", "host": "ssh://far"}))
+
+
+@pytest.mark.parametrize(
+    ("holds", "advised"), [("a gpt partition table", True), ('zfs_member "other"', False), ("", None)]
+)
+async def test_where_the_pool_may_be_in_a_partition_it_is_told_how_to_have_that_served(
+    holds: str, *, advised: bool | None
+) -> None:
+    async def tell_blank(path: str) -> tuple[bool, str]:
+        assert path == "/dev/nbd0"
+        return not holds, holds
+
+    stack: Any = SimpleNamespace(blank=tell_blank)
+    devices = [BlockDevice("/dev/nbd0", 1 << 30, "tcp:nas:10809/cold")]
+    if advised is None:
+        await refuse_unless_blank(stack, devices, "cold")
+        return
+    with pytest.raises(Refused, match="zvault will not overwrite what is") as refused:
+        await refuse_unless_blank(stack, devices, "cold")
+    assert ("filter=partition partition=1" in refused.value.next) == advised

@@ -30,8 +30,8 @@ from zvault.ops.vaults.past_record import (
     list_unreadable_leases,
     make_past_pool_name,
 )
-from zvault.system.host_lease_store import HostLeaseStore
 from zvault.system.process.runner import ProcessResult
+from zvault.system.record_store import RecordStore
 
 
 def vault(**table: Any) -> Vault:
@@ -150,7 +150,7 @@ def test_the_pool_is_a_name_of_a_pool(taken: float):
 
 
 def test_what_is_written_down_is_read_back(tmp_path: Path):
-    leases = HostLeaseStore(tmp_path, boot_id="this")
+    leases = RecordStore(tmp_path, boot_id="this")
     made = [
         PastVault("cold", 1, 2, 9.5, "p", "somebody", 2**64 - 1, opened=True),
         PastVault("attic", 3, 4, 1.0, "q"),
@@ -191,7 +191,7 @@ def put_raw(folder: Path, data: object) -> None:
 def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
     tmp_path: Path, wrong: dict[str, object]
 ):
-    leases = HostLeaseStore(tmp_path, boot_id="this")
+    leases = RecordStore(tmp_path, boot_id="this")
     other = PastVault("cold", 3, 4, 1.0, "q")
     leases.put(other.lease, other.as_lease())
     put_raw(tmp_path, wrong)
@@ -201,7 +201,7 @@ def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
 
 
 def test_a_lease_whose_name_is_no_moment_is_told(tmp_path: Path):
-    leases = HostLeaseStore(tmp_path, boot_id="this")
+    leases = RecordStore(tmp_path, boot_id="this")
     leases.put("past/cold/x", WHOLE)
     assert list_past_vaults(leases) == []
     (told,) = list_unreadable_leases(leases)
@@ -218,7 +218,7 @@ json_values = st.recursive(
 def test_whatever_a_lease_holds_it_is_read_or_told(data: dict[str, Any]):
     with tempfile.TemporaryDirectory() as folder:
         put_raw(Path(folder), {**WHOLE, **data})
-        leases = HostLeaseStore(Path(folder), boot_id="this")
+        leases = RecordStore(Path(folder), boot_id="this")
         found = list_past_vaults(leases)
         assert len(found) + len(list_unreadable_leases(leases)) == 1
         for one in found:

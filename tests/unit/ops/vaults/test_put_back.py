@@ -26,7 +26,7 @@ from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.examine_pool import examine_pool
 from zvault.ops.vaults.put_back import note_progress
 from zvault.ops.vaults.vault import ManagedVault
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.system.record_store import RecordStore
 from zvault.zfs.pool.pool import Zpool
 from zvault.zfs.pool.scrub import PoolErrors, Scrubber
 
@@ -128,12 +128,12 @@ async def test_a_pool_that_tells_no_transaction_groups_is_not_older(where: Conte
 
 def test_the_book_outlives_the_daemon(tmp_path: Path) -> None:
     older = PoolProgress(500, 1.5, 2.5, 303, None)
-    PutBackBook(HostLeaseStore(tmp_path / "progress")).put(GUID, older)
-    book = PutBackBook(HostLeaseStore(tmp_path / "progress"))
+    PutBackBook(RecordStore(tmp_path / "progress")).put(GUID, older)
+    book = PutBackBook(RecordStore(tmp_path / "progress"))
     assert book.get(GUID) == older
     assert book.get(1) is None
     (tmp_path / "progress" / f"{GUID:x}").write_text("{")
-    assert PutBackBook(HostLeaseStore(tmp_path / "progress")).get(GUID) is None
+    assert PutBackBook(RecordStore(tmp_path / "progress")).get(GUID) is None
 
 
 async def test_the_kernels_statistics_tell_the_newest_and_the_newest_on_disk(tmp_path: Path) -> None:

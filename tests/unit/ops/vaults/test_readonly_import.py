@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +12,13 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
-from zvault.core.errors import Busy, ToolFailed
+from tests.unit.patience import PATIENCE
+from zvault.core.errors import Busy, DeviceGone, ToolFailed
+from zvault.devices.device_state import DeviceState
 from zvault.ops.vaults import assembly
 from zvault.ops.vaults.assembly import VaultAssembly
 from zvault.ops.vaults.vault import ManagedVault
+from zvault.system import tasks
 from zvault.zfs.pool.pool import UnknownFeature
 
 
@@ -85,6 +90,54 @@ async def test_the_pool_of_a_vault_of_one_host_is_not_forced(
         vault: Any = ManagedVault(where, "cold").assembly()
         assert await vault._import(None, ["/dev/nbd0"], print)
         assert pool.forced == [bool(hosts)]
+
+
+async def test_the_pool_on_a_device_without_a_lease_is_not_forced(tmp_path: Path) -> None:
+    """The configuration refuses such a vault; what is in force may have been read by an older zvault."""
+    device = {"nbd": "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"}
+    where = context(folder=tmp_path, vault={"pool": "cold", "hosts": ["host", "other"], "device": [device]})
+    shared = where.env.vault("cold")
+    alone = shared.device[0].model_copy(update={"exclusive": False})
+    for one in (shared, shared.model_copy(update={"device": [alone]})):
+        pool = Forced()
+        where.clients.zpool_of = lambda _, pool=pool: pool  # type: ignore[assignment,method-assign,misc,return-value]
+        vault: Any = VaultAssembly(where, "cold", one, fenced=True)
+        assert await vault._import(None, ["/dev/nbd0"], print)
+        assert pool.forced == [one is shared]
+
+
+async def test_an_import_whose_storage_is_lost_is_left_alone_and_no_other_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its zpool waits in the kernel, and was waited for for ten minutes: a vault that could be told at once was not."""
+    where = context(folder=tmp_path, vault={"pool": "cold", "device": [{"nbd": "tcp:nas:10809/cold"}]})
+    monkeypatch.setattr(tasks, "WATCH_EVERY", 0.01)
+    done: list[str] = []
+
+    class Hanging(Pool):
+        async def import_(self, *_: object, **__: object) -> bool:
+            done.append("begun")
+            try:
+                return await asyncio.Future()
+            finally:
+                done.append("ended")
+
+        async def kernel_state(self, _: str) -> str:
+            return "ONLINE"
+
+    where.clients.zpool_of = lambda _: Hanging("all")  # type: ignore[assignment,method-assign,return-value]
+    vault: Any = VaultAssembly(where, "cold", where.env.vault("cold"))
+    gone = DeviceState("cold-0", "tcp:nas:10809/cold", "/dev/nbd0", "gone", "its server died", 1 << 30)
+    vault._seen.probe = partial(asyncio.sleep, 0, [gone])
+
+    async def cut_off(_: object) -> None:
+        done.append("cut off")
+
+    stack = SimpleNamespace(find_cause=partial(asyncio.sleep, 0), cut_off=cut_off)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(DeviceGone, match="lost its device tcp:nas:10809/cold"):
+            await vault._import(stack, ["/dev/nbd0"], print)
+    assert done == ["begun", "ended", "cut off"]
 
 
 async def test_an_import_that_fails_over_a_taken_device_names_who_has_it(

@@ -303,7 +303,7 @@ async def test_a_lease_that_changed_hands_is_not_taken(bucket: Bucket, monkeypat
     with pytest.raises(Busy, match="changed hands"):
         await b.shut_out(assembly, "boot-a", pytest.fail)
     assert not taken
-    b.vault.context.records.leases = SimpleNamespace(drop=taken.append)
+    b.vault.context.records.undo = SimpleNamespace(drop=taken.append)
     await b.shut_out(assembly, "boot-c", lambda _: None)
     assert len(taken) == 2
 

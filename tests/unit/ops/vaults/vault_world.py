@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 @dataclass
 class Leases:
-    """A HostLeaseStore in memory, which outlives its zvaultd."""
+    """A RecordStore in memory, which outlives its zvaultd."""
 
     world: World
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -85,9 +85,7 @@ class World:
         self.context = context()
         pools: Any = SimpleNamespace(note=lambda *_: None, all=dict, last=lambda _: None)
         leases: Any = self.leases
-        self.context = replace(
-            self.context, records=replace(self.context.records, leases=leases, pools=pools)
-        )
+        self.context = replace(self.context, records=replace(self.context.records, undo=leases, pools=pools))
         self.configure(up)
         self.vault = Played(self)
 

@@ -34,7 +34,8 @@ OTHER_LOOKS = (
     ("env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-pPL", "cold"),
     ("zpool", "list"),
 )
-HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "import", "-N", "cold"))
+HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "reopen", "cold"))
+IMPORT_COLD = ("zpool", "import", "-N", "cold")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ HELP = (("zpool", "clear", "cold"), ("zpool", "export", "cold"), ("zpool", "impo
         (("zfs", "list", "-Hp", "-d1", "-t", "snapshot", "-o", "name", "cold/a", "cold/b"), "cold"),
         (("zfs", "send", "-vP", "cold@a"), None),
         (("cat", "/proc/1/cmdline"), None),
-        *((argv, None) for argv in HELP),
+        *((argv, None) for argv in (*HELP, IMPORT_COLD)),
     ],
 )
 def test_which_pool_a_command_looks_at(argv: tuple[str, ...], pool: str | None) -> None:
@@ -132,6 +133,22 @@ async def test_what_may_help_is_begun_and_begun_again(host: Host) -> None:
         await host.give_up(argv)
         await host.run(argv, ends=done) if argv[1] != "list" else None
     assert len(host.begun) == len(HELP) + 1
+
+
+async def test_no_import_follows_one_of_the_same_pool_that_hangs(host: Host) -> None:
+    """Each try to bring a vault up left one more that nothing ended."""
+    done = asyncio.Event()
+    done.set()
+    left = await host.give_up(IMPORT_COLD, cancelled=True)
+    for argv in (IMPORT_COLD, ("zpool", "import", "-f", "-N", "-d", "/dev/nbd0", "cold")):
+        with pytest.raises(DeadlineExceeded, match="has not answered since") as refused:
+            await host.run(argv, ends=done)
+        assert str(left.pid) in refused.value.why
+    assert host.begun == []
+    await host.run(("zpool", "import", "-N", "other"), ends=done)
+    left.returncode = -9
+    await host.run(IMPORT_COLD, ends=done)
+    assert len(host.begun) == 2
 
 
 async def test_a_look_that_is_to_help_waits_for_nothing_that_hangs_in_a_dataset(host: Host) -> None:

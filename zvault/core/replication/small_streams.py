@@ -1,10 +1,10 @@
-"""Which streams go through libzfs_core in a helper process, and which through programs. Pure."""
+"""Which streams are small enough to go through libzfs_core in a helper process, and which go through programs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from zvault.core.model import VaultProperty
 from zvault.core.replication.plan_model import TransferAction, TransferStep
 from zvault.core.replication.receive_properties import SELINUX_PROPERTIES
 from zvault.core.replication.source_properties import COUNT_LIMITS, SPACE_LIMITS
@@ -19,17 +19,6 @@ such a stream takes on its way. mbuffer gains nothing for it: a receive itself r
 
 _BY_VALUE = ("keylocation", "volsize")
 """Properties that a stream sets, but not as received ones: what counts is the value that is in force."""
-
-
-@dataclass(frozen=True, slots=True)
-class VaultProperty:
-    """A property of a vault's dataset: the exact value in force, the one that a stream brought ("-" is none), and
-    where the one in force comes from.
-    """
-
-    value: str
-    received: str
-    source: str
 
 
 def explain_use_of_programs(

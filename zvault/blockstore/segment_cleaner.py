@@ -1,4 +1,7 @@
-"""Collecting garbage: what is live in mostly dead segments is written to the log anew, so that they can be removed."""
+"""Cleaning segments (garbage collection, compaction): live blocks of mostly dead segments are written to the log anew.
+
+Then nothing is live in them, and remove_objects.py removes them after a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def choose_segments_to_clear(usage: SegmentUsage, applied: int, allowed: float, 
     return found
 
 
-class GarbageCollector:
+class SegmentCleaner:
     """Clears segments of one engine. Nothing here is called with its lock held."""
 
     def __init__(

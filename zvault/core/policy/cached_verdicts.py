@@ -108,7 +108,7 @@ def keeps_all(verdicts: Sequence[KeepDecision]) -> bool:
     return all(one.keep for one in verdicts)
 
 
-class KnownVerdicts:
+class CachedVerdicts:
     """Decides as retention.decide_retention does, once for all datasets whose snapshots and protection are alike.
 
     It is for one zone, one ``ours`` and one ``lasting``: who has others takes another.

@@ -1,8 +1,9 @@
-"""Leases: what zvault has changed on this host, written down before it is changed.
+"""Records: small JSON files, by name, that are on disk before what follows from them.
 
-A lease is a small JSON file. It is on disk before the effect it tells of is made, and goes only after the effect
-is undone, so that after a crash at any point the next start knows what to look for, to adopt it or to undo it.
-A lease from another boot is ``stale``: connected devices, units and queue settings do not outlive the kernel.
+An undo record says what zvault has changed on this host. It is on disk before the effect it tells of is made, and goes
+only after the effect is undone, so that after a crash at any point the next start knows what to look for, to adopt it
+or to undo it. A record from another boot is ``stale``: connected devices, units and queue settings do not outlive the
+kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LOCK_POLL = 0.05
 FOLDER_TRIES = 100
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What parsing JSON of another form than it was written in may raise: ``int(data["txg"])`` of Infinity too."""
+
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]*(/[A-Za-z0-9][A-Za-z0-9_.:@-]*)*")
@@ -36,11 +40,11 @@ def read_boot_id() -> str:
 
 def _check(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a lease")
+        raise ValueError(f"{name!r} is no name for a record")
 
 
-class HostLeaseStore:
-    """Leases as files below ``directory``, which is made when it is first needed, for root alone.
+class RecordStore:
+    """Records as files below ``directory``, which is made when it is first needed, for root alone.
 
     Names are words joined by ``/``. Every write is atomic and is on disk when ``put`` returns.
     """
@@ -54,13 +58,13 @@ class HostLeaseStore:
 
     @property
     def boot_id(self) -> str:
-        """The boot that new leases belong to."""
+        """The boot that new records belong to."""
         if self._boot_id is None:
             self._boot_id = read_boot_id()
         return self._boot_id
 
     def put(self, name: str, data: Mapping[str, object]) -> None:
-        """Write a lease, in place of one of that name.
+        """Write a record, in place of one of that name.
 
         ``data`` must be JSON. Raises OSError when it cannot be kept.
         """
@@ -69,10 +73,10 @@ class HostLeaseStore:
         self._in_folder(path, lambda: _write(path, text + "\n"))
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """A lease's data, or None where there is none.
+        """A record's data, or None where there is none.
 
         Three keys are added: ``boot_id``; ``time``, when it was last written, in seconds since the epoch; and
-        ``stale``, whether another boot wrote it. Raises ZvaultError for a file that is no lease.
+        ``stale``, whether another boot wrote it. Raises ZvaultError for a file that is no record.
         """
         _check(name)
         # Not by Path: zvaultd asks for many every few seconds, and most are not there.
@@ -85,14 +89,31 @@ class HostLeaseStore:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ZvaultError(
-                f"the lease {path} cannot be read",
+                f"the record {path} cannot be read",
                 str(error),
                 "see what it was for, undo that by hand, and delete the file",
             ) from error
         return {**data, "boot_id": boot_id, "time": written, "stale": boot_id != self.boot_id}
 
+    def recall(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """What ``parse`` makes of a record that may be lost; None where there is none, or it is of another form."""
+        with contextlib.suppress(OSError, ZvaultError, *MALFORMED):
+            data = self.get(name)
+            return None if data is None else parse(data)
+        return None
+
+    def note(self, name: str, data: Mapping[str, object] | None) -> None:
+        """Write a record that may be lost, or drop it without ``data``. Where neither can be done, it is not known
+        after a restart.
+        """
+        with contextlib.suppress(OSError, ZvaultError):
+            if data is None:
+                self.drop(name)
+            else:
+                self.put(name, data)
+
     def drop(self, name: str) -> None:
-        """Forget a lease, and folders that are empty without it. There need be none of that name."""
+        """Forget a record, and folders that are empty without it. There need be none of that name."""
         path = self._path(name)
         try:
             path.unlink()
@@ -108,14 +129,14 @@ class HostLeaseStore:
                 break
 
     def rename(self, name: str, other: str) -> None:
-        """Have a lease under another name, in place of one of that name. There need be none. Raises OSError."""
+        """Have a record under another name, in place of one of that name. There need be none. Raises OSError."""
         path, there = self._path(name), self._path(other)
         if path.exists():
             self._in_folder(there, lambda: path.replace(there))
             _sync_directory(there.parent)
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names of all leases that start with ``prefix``, sorted."""
+        """The names of all records that start with ``prefix``, sorted."""
         below = f"{self.directory}/"
         # Folders may go meanwhile, which this takes for empty.
         found = (
@@ -153,7 +174,7 @@ class HostLeaseStore:
         return self.directory / name
 
     def _in_folder(self, path: Path, do: Callable[[], T]) -> T:
-        """Make a file's folder, and do what needs it; again where somebody dropped the last lease in it meanwhile."""
+        """Make a file's folder, and do what needs it; again where somebody dropped the last record in it meanwhile."""
         for _ in range(FOLDER_TRIES - 1):
             with contextlib.suppress(FileNotFoundError):
                 self._make_directory(path.parent)

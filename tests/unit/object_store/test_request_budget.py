@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.object_store.interface import ObjectMissing
-from zvault.object_store.rate_limited_store import BUCKET_BURST, RateLimitedStore, RequestBudget, TokenBucket
+from zvault.object_store.metered_store import MeteredStore
+from zvault.object_store.request_budget import BUCKET_BURST, RequestBudget, TokenBucket
 
 
 class Clock:
@@ -69,7 +70,7 @@ def test_requests_are_counted_whatever_they_are() -> None:
     clock = Clock()
     memory = MemoryStore()
     memory.objects.update({f"{number:04d}": b"" for number in range(2500)})
-    store = RateLimitedStore(memory, budget(clock, 10.0))
+    store = MeteredStore(memory, budget=budget(clock, 10.0))
     store.put("one", b"1")
     for _ in range(10):
         store.get("one")
@@ -86,7 +87,7 @@ def test_requests_are_counted_whatever_they_are() -> None:
 
 def test_bytes_up_and_down_have_buckets_of_their_own() -> None:
     clock = Clock()
-    store = RateLimitedStore(MemoryStore(), budget(clock, None, 1000.0, 100.0))
+    store = MeteredStore(MemoryStore(), budget=budget(clock, None, 1000.0, 100.0))
     for _ in range(11):
         store.put("one", memoryview(bytes(500)))
     assert clock.now - 50 == pytest.approx(10 * 0.5 - BUCKET_BURST)
@@ -99,7 +100,7 @@ def test_bytes_up_and_down_have_buckets_of_their_own() -> None:
 
 def test_what_came_counts_and_not_what_was_asked_for() -> None:
     clock = Clock()
-    store = RateLimitedStore(MemoryStore(), budget(clock, None, None, 100.0))
+    store = MeteredStore(MemoryStore(), budget=budget(clock, None, None, 100.0))
     store.put("one", bytes(50))
     for _ in range(7):
         store.get("one", 0, 10**6)
@@ -113,11 +114,24 @@ def test_what_came_counts_and_not_what_was_asked_for() -> None:
 
 def test_no_budget_waits_for_nothing() -> None:
     clock = Clock()
-    store = RateLimitedStore(MemoryStore(), budget(clock))
+    store = MeteredStore(MemoryStore(), budget=budget(clock))
     for _ in range(1000):
         store.put("one", bytes(1000))
         store.get("one")
     assert clock.now == 50.0
+
+
+def test_what_is_waited_for_the_budget_is_not_the_requests_time() -> None:
+    clock = Clock()
+    store = MeteredStore(MemoryStore(), lambda: clock.now, budget(clock, 1.0))
+    for _ in range(5):
+        store.put("one", b"1")
+    assert list(store.list("")) != []
+    assert clock.now > 52.0
+    assert {kind: tally.seconds for kind, tally in store.counts().items() if tally.requests} == {
+        "put": 0.0,
+        "list": 0.0,
+    }
 
 
 class SharedClock:
@@ -157,7 +171,7 @@ def test_threads_share_fairly() -> None:
     clock = SharedClock(8)
     budget = RequestBudget(requests=400.0, clock=clock.read, sleep=clock.sleep)
     budget.take(requests=int(400 * BUCKET_BURST))  # else the first to come has it all
-    store = RateLimitedStore(MemoryStore(), budget)
+    store = MeteredStore(MemoryStore(), budget=budget)
     done = [0] * 8
 
     def run(number: int) -> None:

@@ -3,7 +3,7 @@ from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.schedule import (
+from zvault.core.policy.cron_schedule import (
     CronSchedule,
     ScheduleInterval,
     describe_schedule,

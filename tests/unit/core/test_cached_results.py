@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zvault.core import known_results
-from zvault.core.known_results import KnownResults, list_new_ones, list_replaced
+from zvault.core import cached_results
+from zvault.core.cached_results import CachedResults, list_new_ones, list_replaced
 
 
 class Thing:
@@ -43,7 +43,7 @@ LOOK = st.lists(st.integers(0, 59), unique=True, max_size=60)
 @settings(deadline=None)
 def test_results_are_of_the_things_of_now(few: int, looks: list[tuple[list[int], set[int], int]]) -> None:
     """Some expire at each look, and some looks break off."""
-    known: KnownResults[Thing, tuple[Thing, int]] = KnownResults()
+    known: CachedResults[Thing, tuple[Thing, int]] = CachedResults()
     for epoch, (numbers, outdated, fails_after) in enumerate(looks):
         things, visited = [THINGS[number] for number in numbers], list[Thing]()
 
@@ -58,7 +58,7 @@ def test_results_are_of_the_things_of_now(few: int, looks: list[tuple[list[int],
         expired = {place for place, number in enumerate(numbers) if number in outdated}
         before = dict(zip(map(id, known.things), known.results, strict=True))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(known_results, "MOVED_SHARE", few)
+            patch.setattr(cached_results, "MOVED_SHARE", few)
             try:
                 found = known.again(things, work, lambda _, places=expired: places)
             except ValueError:

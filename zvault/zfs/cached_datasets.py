@@ -1,4 +1,4 @@
-"""What a listing saw of datasets, kept until an event tells that it changed (pool/change_reader.py). Pure.
+"""What a listing saw of datasets, kept until an event tells that it changed (pool/event_reader.py). Pure.
 
 Without events nothing is kept. What they do not cover is not to be read here: ``used``, ``written``, and the state of
 a receive that is under way or waits to be resumed; such a dataset is stale at each look.
@@ -16,7 +16,7 @@ from zvault.zfs import parse_listing
 from zvault.zfs.listing_cache import DatasetPoints
 from zvault.zfs.parse_listing import ListedDataset
 from zvault.zfs.partial_listing import PartlyKnown
-from zvault.zfs.pool.change_reader import BOOKMARKS, MOST_CHANGED_DATASETS, ChangedDatasets, merge_changes
+from zvault.zfs.pool.event_reader import BOOKMARKS, MOST_CHANGED_DATASETS, ChangedDatasets, merge_changes
 
 _NOTHING: set[str] = set()
 
@@ -51,7 +51,7 @@ class ComparedListing:
         return cls(dict.fromkeys(by_name), by_name)
 
 
-class KnownDatasets:
+class CachedDatasets:
     """Datasets by name, and below which roots all of them are known.
 
     ``moment`` counts what was noted. A listing is given the moment at which it began: what changed after that is not

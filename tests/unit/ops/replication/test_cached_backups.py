@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.unit.examples import cases
 from tests.unit.ops.replication.known_world import World, config
-from zvault.core import known_results
-from zvault.ops.state.known_backups import KnownBackups
+from zvault.core import cached_results
+from zvault.ops.state.cached_backups import CachedBackups
 
 WHAT = (
     "clock", "config", "pools", "create", "snapshot", "send", "destroy", "prune", "write", "token", "sent",
@@ -43,7 +43,7 @@ def test_what_is_looked_up_equals_what_is_worked_out_anew(
             await world.check()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_results, "MOVED_SHARE", few)
+        patch.setattr(cached_results, "MOVED_SHARE", few)
         asyncio.run(all_looks())
 
 
@@ -64,7 +64,7 @@ async def test_nothing_is_decided_again_where_nothing_changed() -> None:
 
 
 def test_what_is_known_of_a_backup_ends_with_its_configuration() -> None:
-    world, known = World(), KnownBackups()
+    world, known = World(), CachedBackups()
     backup = world.env.backup("b")
     first = known.of(world.env, backup)
     assert known.of(world.env, backup) is first

@@ -3,7 +3,7 @@
 A question tells how many datasets are followed: by that the kernel is told how many events to keep. Its argument is the
 file in which it writes how many those were.
 
-``zpool events`` cannot seek, and without that nothing proves that no event was missed (change_reader.py). Between
+``zpool events`` cannot seek, and without that nothing proves that no event was missed (event_reader.py). Between
 questions it reads what comes, so that a burst is not dropped; a thread waits for that in the kernel, so that nothing is
 done while nothing happens. It keeps /dev/zfs open: event numbers begin anew when the module is loaded, and it cannot be
 unloaded meanwhile.
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     # Started without site-packages, which it does not need: zvault is found by where this file is.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/pool"))  # noqa: PTH100, PTH120
 
-from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent, choose_event_room
+from zvault.zfs.pool.event_reader import ChangeReader, KernelEvent, choose_event_room
 
 RING_LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
 """OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""

@@ -65,7 +65,7 @@ class LoadedPool:
     load: int
 
 
-class KeptListings:
+class ListingCacheFiles:
     """The files of this host, in a folder."""
 
     def __init__(self, folder: Path) -> None:

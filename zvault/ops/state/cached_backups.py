@@ -2,10 +2,10 @@
 
 Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the
 same: ``pairs`` core/replication/pair_datasets.py, ``lags`` ops/replication/lag.py, ``retention``
-ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
+ops/retention/cached_verdicts.py. All of them depend on the configuration, and are dropped with it.
 
 From pass to pass goes what the pass before made of each dataset, in their order: the same object where nothing changed.
-So no pass visits what did not change (core/known_results.py).
+So no pass visits what did not change (core/cached_results.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup, Config
-from zvault.core.known_results import KnownResults
+from zvault.core.cached_results import CachedResults
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
-from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
+from zvault.core.policy.cached_verdicts import CachedVerdicts, DatasetVerdicts
 from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.pair_datasets import KnownPairs
+from zvault.core.replication.pair_datasets import CachedPairs
 from zvault.ops.state.environment import Environment
 
 Clones = Mapping[str, DatasetName]
@@ -88,13 +88,13 @@ class HeldAsWanted:
 
 
 @dataclass
-class KnownRetention:
+class CachedRetention:
     """The verdicts of the last look, and what they depend on beside their pairs: ``depends`` is the same for all."""
 
-    pairs: KnownResults[DatasetPair, PairVerdicts] = field(default_factory=KnownResults)
+    pairs: CachedResults[DatasetPair, PairVerdicts] = field(default_factory=CachedResults)
     besides: VerdictDependencies = field(default_factory=VerdictDependencies)
     depends: tuple[object, ...] = ()
-    verdicts: KnownVerdicts | None = None
+    verdicts: CachedVerdicts | None = None
     held: HeldAsWanted = field(default_factory=HeldAsWanted)
 
 
@@ -103,17 +103,17 @@ class DisprovedPairs:
     """The pairs of which a bookmark on the source tells what a pool does not have."""
 
     pool: int = 0
-    pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
+    pairs: CachedResults[DatasetPair, bool] = field(default_factory=CachedResults)
 
 
-KnownRecords = dict[str, tuple[Dataset, int, str]]
+CachedRecords = dict[str, tuple[Dataset, int, str]]
 """The record of what each dataset of a source has (ops/replication/source_record.py), with Zfs.lapses of when it was
 read.
 """
 
 
 @dataclass
-class KnownBackup:
+class CachedBackup:
     """The knowledge of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
 
     ``lags`` and ``retention`` are of the ``pairs``. ``free_of_steering`` are the GUIDs of the vault's datasets on which
@@ -123,21 +123,21 @@ class KnownBackup:
     backup: Backup
     config: Config
     host: str
-    pairs: KnownPairs = field(default_factory=KnownPairs)
-    lags: KnownResults[DatasetPair, DatasetLag] = field(default_factory=KnownResults)
-    records: KnownRecords = field(default_factory=dict)
-    retention: KnownRetention = field(default_factory=KnownRetention)
+    pairs: CachedPairs = field(default_factory=CachedPairs)
+    lags: CachedResults[DatasetPair, DatasetLag] = field(default_factory=CachedResults)
+    records: CachedRecords = field(default_factory=dict)
+    retention: CachedRetention = field(default_factory=CachedRetention)
     disproved: DisprovedPairs = field(default_factory=DisprovedPairs)
     free_of_steering: set[int] = field(default_factory=set)
 
 
-class KnownBackups:
+class CachedBackups:
     """By the backup's name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, KnownBackup] = {}
+        self._known: dict[str, CachedBackup] = {}
 
-    def of(self, env: Environment, backup: Backup) -> KnownBackup:
+    def of(self, env: Environment, backup: Backup) -> CachedBackup:
         """Return what is known of a backup, by this table of it and the configuration in force; nothing, if one is
         new.
         """
@@ -148,7 +148,7 @@ class KnownBackups:
             or known.config is not env.config
             or known.host != env.host
         ):
-            known = self._known[backup.name] = KnownBackup(backup, env.config, env.host)
+            known = self._known[backup.name] = CachedBackup(backup, env.config, env.host)
         for name in self._known.keys() - env.config.backup.keys():
             del self._known[name]
         return known

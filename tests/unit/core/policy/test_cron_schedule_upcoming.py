@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.examples import cases
-from zvault.core.policy.schedule import CronSchedule, find_next_time, parse_schedule
+from zvault.core.policy.cron_schedule import CronSchedule, find_next_time, parse_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING = datetime(2026, 3, 29, tzinfo=BERLIN)  # 01:59 is followed by 03:00

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.model import Snapshot
+from zvault.core.model import Snapshot, VaultProperty
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.plan_model import TransferAction, TransferStep
-from zvault.core.replication.stream_method import (
+from zvault.core.replication.small_streams import (
     SMALL_STREAM,
-    VaultProperty,
     explain_use_of_programs,
     leaves_properties_unchanged,
 )

@@ -13,16 +13,16 @@ import pytest
 
 from tests.unit.patience import PATIENCE
 from zvault.core.errors import Busy, ZvaultError
-from zvault.system.host_lease_store import HostLeaseStore, read_boot_id
+from zvault.system.record_store import RecordStore, read_boot_id
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> HostLeaseStore:
-    return HostLeaseStore(tmp_path / "run" / "lease", boot_id="this", clock=lambda: 1234.5)
+def store(tmp_path: Path) -> RecordStore:
+    return RecordStore(tmp_path / "run" / "lease", boot_id="this", clock=lambda: 1234.5)
 
 
 def come_and_go(directory: Path, name: str) -> None:
-    leases = HostLeaseStore(directory, boot_id="this")
+    leases = RecordStore(directory, boot_id="this")
     for _ in range(300):
         leases.put(name, {})
         assert name in leases.names()
@@ -38,10 +38,10 @@ def test_one_process_may_drop_the_last_of_a_folder_while_another_puts_the_next(t
     for one in others:
         one.join()
     assert [one.exitcode for one in others] == [0, 0, 0]
-    assert HostLeaseStore(tmp_path).names() == []
+    assert RecordStore(tmp_path).names() == []
 
 
-def test_what_was_put_is_got_until_it_is_dropped(store: HostLeaseStore):
+def test_what_was_put_is_got_until_it_is_dropped(store: RecordStore):
     assert store.get("vault/cold") is None
     store.put("vault/cold", {"nbd": 3, "queue": {"scheduler": "none"}, "path": "/ü x"})
     assert store.get("vault/cold") == {
@@ -60,7 +60,7 @@ def test_what_was_put_is_got_until_it_is_dropped(store: HostLeaseStore):
     assert store.names() == []
 
 
-def test_names_are_listed_by_prefix_and_folders_go_when_empty(store: HostLeaseStore):
+def test_names_are_listed_by_prefix_and_folders_go_when_empty(store: RecordStore):
     assert store.names() == []
     for name in ("device/cold/1", "device/cold/0", "device/colder/0", "inhibitor"):
         store.put(name, {})
@@ -74,8 +74,8 @@ def test_names_are_listed_by_prefix_and_folders_go_when_empty(store: HostLeaseSt
     assert [path.name for path in store.directory.iterdir()] == ["inhibitor"]
 
 
-def test_another_boots_lease_is_stale(store: HostLeaseStore):
-    HostLeaseStore(store.directory, boot_id="another").put("x", {"a": 1})
+def test_another_boots_lease_is_stale(store: RecordStore):
+    RecordStore(store.directory, boot_id="another").put("x", {"a": 1})
     lease = store.get("x")
     assert lease
     assert lease["stale"] is True
@@ -87,7 +87,7 @@ def test_this_boot_has_an_identity():
     assert len(read_boot_id()) == 36
 
 
-def test_leases_are_for_root_alone(store: HostLeaseStore):
+def test_leases_are_for_root_alone(store: RecordStore):
     store.put("device/cold/0", {"spec": "tells where things are"})
     for path in (store.directory, store.directory / "device" / "cold"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -95,14 +95,14 @@ def test_leases_are_for_root_alone(store: HostLeaseStore):
 
 
 @pytest.mark.parametrize("name", ["", "/x", "x/", "../x", "a/../b", ".x", "a//b", "a b", "x\n"])
-def test_names_that_would_lead_elsewhere_are_refused(store: HostLeaseStore, name: str):
+def test_names_that_would_lead_elsewhere_are_refused(store: RecordStore, name: str):
     for call in (store.get, store.drop, lambda name: store.put(name, {})):
         with pytest.raises(ValueError, match="is no name"):
             call(name)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"boot_id": "this", "time": "x", "data": {}}'])
-def test_a_file_that_is_no_lease_is_told_of(store: HostLeaseStore, text: str):
+def test_a_file_that_is_no_lease_is_told_of(store: RecordStore, text: str):
     store.put("x", {})
     (store.directory / "x").write_text(text)
     with pytest.raises(ZvaultError) as caught:
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_lease_is_told_of(store: HostLeaseStore, text: str):
     assert str(store.directory / "x") in caught.value.what
 
 
-def test_what_cannot_be_kept_leaves_the_old_one(store: HostLeaseStore):
+def test_what_cannot_be_kept_leaves_the_old_one(store: RecordStore):
     store.put("x", {"a": 1})
     with pytest.raises(TypeError):
         store.put("x", {"a": object()})
@@ -120,13 +120,13 @@ def test_what_cannot_be_kept_leaves_the_old_one(store: HostLeaseStore):
 
 
 def _write_for_ever(directory: str) -> None:
-    store = HostLeaseStore(Path(directory), boot_id="this")
+    store = RecordStore(Path(directory), boot_id="this")
     while True:
         for length in (1, 100_000):
             store.put("x", {"value": "x" * length, "length": length})
 
 
-def test_a_lease_is_whole_whenever_its_writer_is_killed(store: HostLeaseStore):
+def test_a_lease_is_whole_whenever_its_writer_is_killed(store: RecordStore):
     for after in (0.01, 0.02, 0.05, 0.08, 0.13):
         writer = multiprocessing.get_context("spawn").Process(
             target=_write_for_ever, args=(str(store.directory),)
@@ -142,7 +142,7 @@ def test_a_lease_is_whole_whenever_its_writer_is_killed(store: HostLeaseStore):
         assert store.names() == ["x"]
 
 
-async def test_a_lock_has_one_holder_at_a_time(store: HostLeaseStore):
+async def test_a_lock_has_one_holder_at_a_time(store: RecordStore):
     inside = 0
 
     async def enter() -> None:
@@ -161,7 +161,7 @@ async def test_a_lock_has_one_holder_at_a_time(store: HostLeaseStore):
     assert store.names() == []
 
 
-def test_a_lock_ends_with_its_process(store: HostLeaseStore):
+def test_a_lock_ends_with_its_process(store: RecordStore):
     child = os.fork()
     if child == 0:
 
@@ -180,7 +180,7 @@ def test_a_lock_ends_with_its_process(store: HostLeaseStore):
 
 
 def test_a_folder_that_is_not_on_disk_for_sure_is_not_taken_for_one_that_is(
-    store: HostLeaseStore, monkeypatch: pytest.MonkeyPatch
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ):
     """Of an error of fsync the kernel tells once: a second one that succeeds proves nothing."""
     synced: list[Path] = []
@@ -203,7 +203,7 @@ def test_a_folder_that_is_not_on_disk_for_sure_is_not_taken_for_one_that_is(
     assert store.names() == ["device/cold"]
 
 
-def test_a_lease_goes_under_another_name_in_place_of_one_of_that_name(store: HostLeaseStore):
+def test_a_lease_goes_under_another_name_in_place_of_one_of_that_name(store: RecordStore):
     store.rename("a", "b")
     assert store.names() == []
     store.put("a", {"is": 1})

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.zfs.event_pool import FakePool
 from tests.unit.zfs.event_world import FakeRing
-from zvault.zfs.pool.change_child import SEEK_END, EventRoom, announce_events
-from zvault.zfs.pool.change_reader import (
+from zvault.zfs.pool.event_child import SEEK_END, EventRoom, announce_events
+from zvault.zfs.pool.event_reader import (
     HISTORY_EVENT,
     MOST_CHANGED_DATASETS,
     MOST_NAMES,

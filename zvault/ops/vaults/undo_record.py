@@ -1,4 +1,4 @@
-"""The note on this host about a vault of which anything may be up, which the next zvaultd reads.
+"""The undo record: the note on this host about a vault of which anything may be up, which the next zvaultd reads.
 
 The leases that keep other hosts out are those of devices/s3_lease and devices/rbd.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zvault.core.policy.vault_life import LeftoverLease
-from zvault.system.host_lease_store import HostLeaseStore
+from zvault.core.policy.vault_life import LeftoverRecord
+from zvault.system.record_store import RecordStore
 
 
 @dataclass(frozen=True, slots=True)
-class VaultHostLease:
-    """The lease of the vault ``name``. It is there before any of the vault is up, and goes when nothing is any more."""
+class VaultUndoRecord:
+    """The undo record of the vault ``name``: there before any of the vault is up, until nothing is any more."""
 
-    store: HostLeaseStore
+    store: RecordStore
     name: str
 
     @property
@@ -26,15 +26,15 @@ class VaultHostLease:
 
     @property
     def exists(self) -> bool:
-        """True if something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
+        """True if something of the vault may be up; one from before a reboot counts. Raises ZvaultError."""
         return self.store.get(self.key) is not None
 
-    def left(self) -> LeftoverLease | None:
+    def left(self) -> LeftoverRecord | None:
         """Return what it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
         data = self.store.get(self.key)
         if data is None:
             return None
-        return LeftoverLease(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
+        return LeftoverRecord(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
 
     def paths(self) -> list[str]:
         """Return the paths that the pool lay on when zvault last brought it up, if that was in this boot.

@@ -21,16 +21,16 @@ from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.snapshot_list import SnapshotList
 from zvault.system.process.runner import HostRunner, ProcessResult
-from zvault.zfs import kept_listings
+from zvault.zfs import listing_cache_files
 from zvault.zfs.client import Zfs
-from zvault.zfs.kept_listings import (
-    KeptListings,
+from zvault.zfs.listing_cache import DatasetPoints, ListingCache
+from zvault.zfs.listing_cache_files import (
     KeptSnapshots,
+    ListingCacheFiles,
     LoadedPool,
     read_listing,
     write_listing,
 )
-from zvault.zfs.listing_cache import DatasetPoints, ListingCache
 
 GUID = 12345678901234567890
 CHANGES = st.lists(
@@ -49,9 +49,9 @@ class Place:
     top: Path
     pool: LoadedPool = LOADED
 
-    def start(self) -> KeptListings:
+    def start(self) -> ListingCacheFiles:
         """What a process has that has just been started."""
-        return KeptListings(self.top / "listings")
+        return ListingCacheFiles(self.top / "listings")
 
     def tools(self, pool: FakePool | None = None) -> NamedTools:
         return NamedTools(pool or FakePool(), self)
@@ -302,16 +302,16 @@ def test_no_file_of_another_pool_or_version_and_none_that_is_too_large(
         == read_listing(place.file, LoadedPool(GUID, 1))
         == {}
     )
-    monkeypatch.setattr(kept_listings, "FORMAT", "zvault listing 2")
+    monkeypatch.setattr(listing_cache_files, "FORMAT", "zvault listing 2")
     assert read_listing(place.file, LOADED) == {}
     monkeypatch.undo()
-    monkeypatch.setattr(kept_listings, "LARGEST_LISTING", place.file.stat().st_size - 1)
+    monkeypatch.setattr(listing_cache_files, "LARGEST_LISTING", place.file.stat().st_size - 1)
     assert read_listing(place.file, LOADED) == {}
 
 
 def test_what_does_not_fit_is_left_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for largest in range(150, 1500, 50):
-        monkeypatch.setattr(kept_listings, "LARGEST_LISTING", largest)
+        monkeypatch.setattr(listing_cache_files, "LARGEST_LISTING", largest)
         write_listing(place.file, LOADED, some_listing(8))
         assert place.file.stat().st_size <= largest
         assert read_listing(place.file, LOADED).items() <= some_listing(8).items()
@@ -319,7 +319,7 @@ def test_what_does_not_fit_is_left_out(place: Place, monkeypatch: pytest.MonkeyP
 
 
 def test_old_files_are_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_listings, "MOST_POOLS", 3)
+    monkeypatch.setattr(listing_cache_files, "MOST_POOLS", 3)
     for guid in range(5):
         write_listing(place.file.with_name(str(guid)), LoadedPool(guid, 1), some_listing())
     assert len(list(place.file.parent.iterdir())) == 3

@@ -38,7 +38,7 @@ def list_new_ones(before: Sequence[Thing], now: Sequence[Thing]) -> list[Thing]:
     return [one for one in now if id(one) not in known]
 
 
-class KnownResults(Generic[Thing, Result]):
+class CachedResults(Generic[Thing, Result]):
     """Things, and the result of each, in their order. A look that raises leaves what was known before."""
 
     __slots__ = ("results", "things")
