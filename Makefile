@@ -106,16 +106,13 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest, restore, restore_files, restore_bucket, trickle, other_stores or scale; ROUNDS=, ONLY=, MIB=, FILES=, SHORT=, DATASETS=
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest, restore, restore_files, restore_bucket, trickle or scale; ROUNDS=, ONLY=, MIB=, FILES=, SHORT=, DATASETS=
 	@more="$(if $(DATASETS),--datasets $(DATASETS))"; \
 	case "$(NAME) $(ONLY)" in \
 	"scale lab") exec $(LAB)/run --alone --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
 	"scale "*) exec env $(TOOL)/python tests/bench/scale.py $$more;; \
 	esac; \
-	case "$(NAME)" in \
-	other_stores) peers=$$($(PYTHON) -B $(LAB)/cache.py s3-servers);; \
-	*) peers=$$(tests/bench/get-peers);; \
-	esac; \
+	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
 	$(LAB)/run --alone --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB FILES SHORT DATASETS TRANSFERS THREADS EXTRA,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
