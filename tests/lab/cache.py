@@ -144,8 +144,8 @@ def peers() -> Path:
 
 
 def s3_servers() -> Path:
-    """The S3 servers that the lab runs block stores against, a program each."""
-    return _named("s3-servers", S3_SERVERS_SOURCES)
+    """The S3 servers that the lab runs block stores against, a program each; with ZVAULT_LAB_S3=minio MinIO, too."""
+    return _named("s3-servers", S3_SERVERS_SOURCES, os.environ.get("ZVAULT_LAB_S3", ""))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from botocore.config import Config
 from ceph import S3
 
 PROGRAMS = Path("/share/s3-servers")
+ADDRESS = "10.99.0.1"
+"""Of this guest, where another one reaches it."""
 ACCESS, SECRET = "lab-access-key", "lab-secret-key-0123456789"
 START_SECONDS = 240
 """Seconds for a server to answer: its program, of 100 MB, is read for the first time."""
@@ -38,7 +40,7 @@ def free_ports(count: int) -> int:
     for first in range(20_000, 30_000, count):
         with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
             for port in range(first, first + count):
-                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+                taken.enter_context(socket.create_server((ADDRESS, port)))
             return first
     raise AssertionError("no port is free")
 
@@ -50,6 +52,7 @@ class PoweredDisk:
     image: Path
     folder: Path
     size: str = "3G"
+    options: str = "defaults"
 
     def mount(self) -> None:
         """Make it where it is not there, and mount it."""
@@ -57,7 +60,7 @@ class PoweredDisk:
         if not self.image.exists():
             _run("truncate", "-s", self.size, str(self.image))
             _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1", str(self.image))
-        _run("mount", "-o", "loop", str(self.image), str(self.folder))
+        _run("mount", "-o", f"loop,{self.options}", str(self.image), str(self.folder))
 
     def unmount(self) -> None:
         subprocess.run(["umount", str(self.folder)], capture_output=True)
@@ -83,10 +86,16 @@ class S3Program:
     port: int = field(default_factory=lambda: free_ports(8))
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     name: ClassVar[str] = ""
+    locks: ClassVar[bool] = True
+    """Whether its buckets keep versions, and lock them."""
+    commit_seconds: ClassVar[int] = 5
+    """Seconds until its disk has the names of new files; their contents are there after half a minute."""
+    keeps_dates: ClassVar[bool] = True
+    """Whether a version that is hidden keeps its date."""
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{ADDRESS}:{self.port}"
 
     @property
     def s3(self) -> S3:
@@ -101,13 +110,17 @@ class S3Program:
         """What runs it in the foreground."""
         raise NotImplementedError
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "HOME": str(self.disk.folder)}
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.data.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "HOME": str(self.disk.folder)}
+        streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.argv(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.data
+                self.argv(), stdout=log, env=self.environment, cwd=self.disk.folder, **streams
             )
         end = time.monotonic() + START_SECONDS
         while not self.answers():
@@ -157,13 +170,58 @@ class S3Program:
 
 
 class Rclone(S3Program):
-    """``rclone serve s3``: buckets are folders, objects are files."""
+    """``rclone serve s3`` since 1.76: buckets are folders, objects are files, and conditions are kept."""
 
     name = "rclone"
+    commit_seconds = 1
+    locks = False
+    program = "rclone-serve-s3"
 
     def argv(self) -> list[str]:
-        options = [f"--addr=127.0.0.1:{self.port}", f"--auth-key={ACCESS},{SECRET}", "--config=/dev/null"]
-        return [str(PROGRAMS / "rclone"), "serve", "s3", *options, str(self.data)]
+        options = [f"--addr={ADDRESS}:{self.port}", f"--auth-key={ACCESS},{SECRET}", "--config=/dev/null"]
+        return [str(PROGRAMS / self.program), "serve", "s3", *options, str(self.data)]
+
+
+class EarlierRclone(Rclone):
+    """1.75 ignores conditions, and answers 200 to a range."""
+
+    name = "rclone-1.75"
+    program = "rclone"
+
+
+class VersityGW(S3Program):
+    """VersityGW's gateway to a POSIX file system: what it knows of an object is in the file's attributes."""
+
+    name = "versitygw"
+    commit_seconds = 1
+    keeps_dates = False
+
+    def argv(self) -> list[str]:
+        versions = self.disk.folder / "versions"
+        versions.mkdir(exist_ok=True)
+        options = [f"--port={ADDRESS}:{self.port}", f"--access={ACCESS}", f"--secret={SECRET}", "--quiet"]
+        posix = ["posix", f"--versioning-dir={versions}", str(self.data)]
+        return [str(PROGRAMS / "versitygw"), *options, *posix]
+
+
+class MinIO(S3Program):
+    """MinIO on one disk. It is there only if it was asked for with ZVAULT_LAB_S3=minio: it takes minutes to build."""
+
+    name = "minio"
+
+    def argv(self) -> list[str]:
+        return [
+            str(PROGRAMS / self.name),
+            "server",
+            "--quiet",
+            f"--address={ADDRESS}:{self.port}",
+            str(self.data),
+        ]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        keys = {"MINIO_ROOT_USER": ACCESS, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"}
+        return super().environment | keys
 
 
 class SeaweedFS(S3Program):
@@ -176,7 +234,13 @@ class SeaweedFS(S3Program):
         who = {"name": "lab", "credentials": [keys], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
         config = self.disk.folder / "s3.json"
         config.write_text(json.dumps({"identities": [who]}))
-        options = [f"-dir={self.data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", f"-s3.port={self.port}"]
+        options = [
+            f"-dir={self.data}",
+            f"-ip={ADDRESS}",
+            f"-ip.bind={ADDRESS}",
+            "-s3",
+            f"-s3.port={self.port}",
+        ]
         options += [f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"]
         options += ["-master.telemetry=false"]
         options += [f"-master.port={self.port + 1}", f"-volume.port={self.port + 2}"]
@@ -188,7 +252,8 @@ class SeaweedFS(S3Program):
 @contextmanager
 def running(kind: type[S3Program], folder: Path) -> Iterator[S3Program]:
     """A server, with its data on a disk of its own in ``folder``."""
-    it = kind(PoweredDisk(folder / f"{kind.name}.img", folder / kind.name))
+    options = f"commit={kind.commit_seconds}"
+    it = kind(PoweredDisk(folder / f"{kind.name}.img", folder / kind.name, options=options))
     it.disk.mount()
     try:
         it.start()
