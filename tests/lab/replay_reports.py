@@ -102,7 +102,8 @@ def crash_message(reports: list[pytest.TestReport]) -> str:
     """What the first failure of a test was, in words."""
     failed = next(report for report in reports if report.failed)
     crash = getattr(failed.longrepr, "reprcrash", None)
-    return crash.message if crash else failed.longreprtext.strip().rpartition("\n")[2]
+    said: str = crash.message if crash else failed.longreprtext.strip().rpartition("\n")[2]
+    return said.partition("\n")[0]
 
 
 def forward(session: pytest.Session, reports: list[pytest.TestReport]) -> None:

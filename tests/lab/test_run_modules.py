@@ -19,6 +19,7 @@ for word; do
     case $word in
         --share=*) share=${word#--share=};;
         --env=ZVAULT_LAB_REPORTS=*) ZVAULT_LAB_REPORTS=$share/reports;;
+        --env=*) export "${word#--env=}";;
     esac
 done
 while [ "$1" != -- ]; do shift; done
@@ -106,9 +107,27 @@ def test_one_that_fails_only_once_is_told_as_unsteady_with_its_failure(suite: Pa
     assert code == 0
     assert "6 passed" in out
     assert "unsteady: 2 failed, and passed in a second guest" in out
-    assert out.count("AssertionError: the first time") == 2
+    assert out.count("E       AssertionError: the first time") == 2
     assert out.count("what it printed") == 2
+    last = "tests/lab/test_it.py::test_shaky[{}] the first time: AssertionError: the first time\n"
+    assert out.index("what it printed") < out.index(last.format(1)) < out.index(last.format(2))
     assert seen(suite) == {"good": 1, "bad": 1, "shaky1": 2, "shaky2": 2, "shaky3": 1, "shaky4": 1}
+
+
+def test_what_a_failed_one_goes_on_from_runs_before_it_again(suite: Path) -> None:
+    code, out = run(suite, "--unsteady=3", shaky=2, bad=False, more='LAB = {"in_order": True}\n')
+    assert code == 0
+    assert "6 passed" in out
+    assert "unsteady: 2 failed" in out
+    assert seen(suite) == {"good": 2, "bad": 1, "shaky1": 2, "shaky2": 2, "shaky3": 1, "shaky4": 1}
+
+
+def test_backwards_the_last_is_the_first(suite: Path) -> None:
+    line = "\n\ndef test_last():\n    assert not (SEEN / 'good').exists()\n"
+    assert run(suite, "--backwards", shaky=0, bad=False, more=line)[0] == 0
+    code, out = run(suite, "--backwards", shaky=0, bad=False, more=line + 'LAB = {"in_order": True}\n')
+    assert code == 1
+    assert "1 failed, 6 passed" in out
 
 
 def test_one_that_fails_twice_has_failed(suite: Path) -> None:
