@@ -32,7 +32,7 @@ from world import (
 )
 from wounds import hurt, number, places, smash
 
-LAB = {"mem": "4G", "timeout": 2200}
+LAB = {"mem": "4G", "timeout": 2200, "in_order": True}
 
 KEY = DISK / "key"
 HOME, SECRET, ZSTD = (f"cold/lab/tank/{name}" for name in ("home", "secret", "zstd"))
