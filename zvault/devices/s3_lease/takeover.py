@@ -177,10 +177,17 @@ def make_held_elsewhere_error(store: LeaseObjectStore, seen: LeaseObject) -> Hel
             "give one of them an identity of its own: a new /etc/machine-id ('systemd-machine-id-setup' once the file"
             " is gone), 'zgenhostid -f', and another name ('hostnamectl hostname')",
         )
+    advice = "take it down there; if that host is gone for good, 'zvaultctl vault take' takes it over"
+    if seen.is_lost:
+        longest = format_duration(seen.lease.bound)
+        advice = (
+            "see that the vault is down on every host that may have it; then 'zvaultctl vault take' takes it over,"
+            f" once any of them must have stopped: within {longest}"
+        )
     return HeldElsewhere(
         f"the vault's device in {store.place} is held by {seen.lease.host}",
         f"{seen.lease.owner()}, {renewed}",
-        "take it down there; if that host is gone for good, 'zvaultctl vault take' takes it over",
+        advice,
     )
 
 

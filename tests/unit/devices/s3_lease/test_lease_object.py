@@ -175,6 +175,7 @@ def test_a_lease_that_the_store_lost_is_held_by_nobody_knows_whom_until_a_person
             with pytest.raises(HeldElsewhere, match="zero bytes") as error:
                 take_lease(store, MINE, resume=resume, say=pytest.fail, clock=BootClock())
             assert "vault take" in error.value.next
+            assert "within 30m" in error.value.next, "whoever takes it waits that long"
         seen = store.read()
         assert seen is not None
         assert (seen.is_lost, seen.lease.held, bool(seen.etag)) == (True, True, etag)
