@@ -210,7 +210,7 @@ async def test_a_dirty_device_is_not_run_without_its_cache(cached: Cached):
     assert not cached.holds(1, data)
 
     with loop_device(cached.folder / "another") as another:
-        with pytest.raises(DeviceGone, match="another cache") as caught:
+        with pytest.raises(DeviceGone, match="or is another device") as caught:
             await cached.stack(cache=another).up(quiet)
         assert "dirty" in caught.value.why
         cleared()
@@ -308,7 +308,7 @@ async def test_a_device_that_udev_registers_late_is_released(cached: Cached):
 
     udev = LateUdev()
     with loop_device(cached.folder / "another") as another:
-        with pytest.raises(DeviceGone, match="another cache"):
+        with pytest.raises(DeviceGone, match="or is another device"):
             await cached.stack(cache=another, runner=udev).up(quiet)
         assert udev.came
         cleared()

@@ -117,7 +117,7 @@ def _make_lost_cache_error(below: str, cache: str, behind: BcacheSuperblock) -> 
         else "all was written back (docs/how-to/cache-a-slow-vault.md has how to go on without it)"
     )
     return DeviceGone(
-        f"the cache {cache} of {below} cannot be read, or is none any more",
+        f"the cache {cache} of {below} cannot be read, was wiped, or is another device",
         f"{below} is {behind.state}: {lost}",
         f"see the kernel's log, and bring the device back that was {below}'s cache: zvault does not force it to run"
         " without",
