@@ -248,6 +248,14 @@ def write(number: int, mib: int) -> None:
     shell(f"rm -f /{SOURCE}/*; head -c {mib << 20} /dev/urandom >/{SOURCE}/{number}; zpool sync tank")
 
 
+def wait_until_idle() -> None:
+    """Until no host has a run. Any test may come first, and both hosts begin with a run of their own."""
+    for host in ADDRESS:
+        eventually(
+            lambda at=host: log(at), lambda at=host: backup(at)["state"] == "idle", seconds=240, every=2
+        )
+
+
 def under_way(host: str) -> bool:
     """Whether a host's stream has come some way."""
     found = backup(host)
@@ -260,11 +268,7 @@ def fail(storage: Storage, kind: Kind, victim: str, number: int, mib: int = 48) 
     The stream goes on for ``mib`` seconds: longer than the other may take to ask for its turn, half a minute.
     """
     row, taker = Row(kind, victim), other(victim)
-    # Each may be the first, which the hosts' own first runs precede.
-    for host in ADDRESS:
-        eventually(
-            lambda at=host: log(at), lambda at=host: backup(at)["state"] == "idle", seconds=240, every=2
-        )
+    wait_until_idle()
     write(number, mib)
     run(victim)
     eventually(lambda: log(victim), lambda: storage.holder() == victim, seconds=180, every=1)
@@ -323,6 +327,7 @@ def judge_after_failures(storage: Storage) -> Row:
     """The vault after all that befell its hosts: where that is nothing yet (a test run alone), one is killed first."""
     if not FAILED:
         fail(storage, KILLED, "lab", 1)
+    wait_until_idle()
     row = Row(KILLED, "lab")
     judge(row, newest=len(FAILED) + 1)
     return row

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import failover
 import failover_rbd
 import pytest
-from failover import Kind, fail, judge_after_failures
+from failover import Kind, fail, judge_after_failures, wait_until_idle
 from failover_hosts import POOL, left_nothing, on, other
 from failover_rbd import Image, shared_image, watched
 from world import eventually, shell
@@ -96,6 +96,7 @@ def test_what_was_acknowledged_is_there(image: Image) -> None:
 
 
 def test_a_pool_whose_lease_was_not_kept_for_a_while_goes_on_on_its_mapping(image: Image) -> None:
+    wait_until_idle()
     shell(f"zvaultctl vault up {POOL}; systemctl kill -s KILL {image.units}")
     mapping = shell("cat /sys/bus/rbd/devices/*/client_addr")
     eventually(
