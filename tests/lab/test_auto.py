@@ -18,7 +18,7 @@ import world
 from libzfs_core import lzc_exists
 from world import CONFIG, DISK, ctl, eventually, nothing_left, ok, sh
 
-LAB = {"mem": "6G", "timeout": 1500}
+LAB = {"mem": "6G", "timeout": 1500, "in_order": True}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PLAIN = Path("/etc/zvault/profiles/plain.toml")

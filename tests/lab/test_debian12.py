@@ -18,7 +18,7 @@ import pytest
 from peer import PEER_SSH, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
 from world import eventually, fill, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 1200, "peer": True, "peer-system": "debian12"}
+LAB = {"mem": "4G", "timeout": 1200, "peer": True, "peer-system": "debian12", "in_order": True}
 
 TUTORIAL = """
 [vault.cold]

@@ -21,7 +21,7 @@ from world import ctl, eventually, journal, ok, sh
 
 from zvault.devices.s3_lease.lease_object import BucketPlace, LeaseObjectStore
 
-LAB = {"mem": "4G", "timeout": 900, "peer": True}
+LAB = {"mem": "4G", "timeout": 900, "peer": True, "in_order": True}
 
 ADDRESS = {"lab": "10.99.0.1", "peer": "10.99.0.2"}
 BUCKET, KEY = "zvault", Path("/etc/s3.key")
