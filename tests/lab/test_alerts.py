@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from world import METRICS, World, eventually, ok, sh
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 900, "in_order": True}
 
 PROJECT = Path(__file__).parents[2]
 RULES = PROJECT / "config" / "prometheus" / "zvault.rules.yml"

@@ -31,7 +31,7 @@ from world import (
     status,
 )
 
-LAB = {"mem": "3G", "timeout": 900}
+LAB = {"mem": "3G", "timeout": 900, "in_order": True}
 
 
 def test_a_file_changes_over_both_sides(tank: World) -> None:

@@ -15,7 +15,7 @@ from world import World, ctl, events, get, let_root_in_by_ssh, named_at, ok, sh,
 
 from zvault.core.replication.receive_properties import SETTABLE_PROPERTIES
 
-LAB = {"mem": "3G", "timeout": 1200}
+LAB = {"mem": "3G", "timeout": 1200, "in_order": True}
 
 RECORD = "org.zvault:receive-properties"
 NOTE = "org.example:note"

@@ -37,7 +37,7 @@ from world import (
     snapshots,
 )
 
-LAB = {"mem": "3G", "timeout": 900, "peers": True}
+LAB = {"mem": "3G", "timeout": 900, "peers": True, "in_order": True}
 MIB = 1 << 20
 SMALL = 6 * MIB
 """Bytes: less than what one of the three datasets has at first."""

@@ -19,7 +19,7 @@ from world import DISK, ctl, eventually, main_pid, ok
 
 from zvault.zfs.pool.exports import ExportWatch
 
-LAB = {"mem": "4G", "timeout": 2000}
+LAB = {"mem": "4G", "timeout": 2000, "in_order": True}
 
 
 SERVER = Server(wdelay="300ms")

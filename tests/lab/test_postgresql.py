@@ -15,7 +15,7 @@ import pytest
 import world
 from world import DISK, World, eventually, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 2250}
+LAB = {"mem": "4G", "timeout": 2250, "in_order": True}
 
 (BIN,) = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:] or [Path("/nowhere")]
 AS_POSTGRES = ("runuser", "-u", "postgres", "--")

@@ -12,7 +12,7 @@ import pytest
 import world
 from world import DISK, World, ctl, eventually, journal, metrics, nothing_left, ok, sh, status
 
-LAB = {"mem": "3G", "timeout": 2500}
+LAB = {"mem": "3G", "timeout": 2500, "in_order": True}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PROFILES = Path("/etc/zvault/profiles")
