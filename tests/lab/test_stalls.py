@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from world import World, ctl, eventually, journal, metrics, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 1750}
+LAB = {"mem": "4G", "timeout": 1750, "in_order": True}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 IMPATIENT = {"zfs_deadman_ziotime_ms": 2000, "zfs_deadman_checktime_ms": 500, "zio_slow_io_ms": 1500}
