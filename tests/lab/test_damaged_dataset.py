@@ -9,6 +9,8 @@ import pytest
 from world import DISK, World, ctl, eventually, let_root_in_by_ssh, make_tank, ok, sh, shell, snapshots
 from wounds import LABELS, smash, start_of
 
+LAB = {"in_order": True}
+
 NAMES = ["a", "a/below", "b", "b/below", *(f"e{number}" for number in range(8))]
 DAMAGED = "b"
 WELL = [name for name in NAMES if not name.startswith(DAMAGED)]

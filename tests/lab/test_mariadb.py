@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from world import DISK, World, ctl, eventually, get, journal, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 1200}
+LAB = {"mem": "4G", "timeout": 1200, "in_order": True}
 
 AS_MYSQL = ("runuser", "-u", "mysql", "--")
 RUN = Path("/run/lab-mariadb")

@@ -8,7 +8,7 @@ import pytest
 import world
 from world import World, ctl, get, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 1750}
+LAB = {"mem": "3G", "timeout": 1750, "in_order": True}
 
 NAMES = ["tank", *(f"tank/d{number:02}" for number in range(24))]
 FIRST, SECOND = "zvault_2026-01-01T00:00:00Z", "zvault_2026-01-01T01:00:00Z"
